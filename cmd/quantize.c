@@ -89,10 +89,11 @@ static double started_ms;
 static bool show_progress(void *ctx, uint64_t done, uint64_t total)
 {
     double s = (clock_ms() - started_ms) / 1e3, part = total > 0 ? (double)done / (double)total : 1;
+    char spent[32], left[32];
 
     (void)ctx;
     if (part > 0 && s > 1)
-        cli_progress("%3.0f %%, %.0f s, %.0f s left", 100 * part, s, s / part - s);
+        cli_progress("%3.0f %%, %s, %s left", 100 * part, cli_clock(s, spent), cli_clock(s / part - s, left));
     return !cli_interrupted();
 }
 

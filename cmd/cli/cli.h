@@ -236,6 +236,8 @@ bool cli_status_asked(void); /* true once for each SIGUSR1 */
 void cli_progress(const char *fmt, ...) PRINTF_LIKE(1, 2);
 /* "WHAT: DONE of TOTAL UNIT", with the rate and the time left; unit begins with a space, or is empty. */
 void cli_progress_count(const char *what, int64_t done, int64_t total, const char *unit);
+/* A duration, "1:02" or "1:02:03", in buf, which is returned: every line of progress says times so. */
+const char *cli_clock(double seconds, char buf[32]);
 void cli_progress_end(void);  /* takes the line away */
 bool cli_dumb_terminal(void); /* TERM names none that knows escape sequences */
 bool cli_stderr_color(void);  /* a terminal that knows them, and NO_COLOR is not set */

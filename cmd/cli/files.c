@@ -27,7 +27,7 @@ void cli_open_standard(void)
 enum err_code cli_file_number(const char *arg, char *buf, size_t buf_bytes, float least, float most, float *x,
                               struct err *e)
 {
-    const char *colon = strrchr(arg, ':');
+    const char *colon = access(arg, F_OK) != 0 ? strrchr(arg, ':') : NULL; /* a file of the whole name wins */
     const size_t n = colon != NULL ? strlen(colon + 1) : 0;
     char *end;
 

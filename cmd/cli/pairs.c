@@ -105,11 +105,29 @@ void cli_check_exclusions(const struct cli *cli, unsigned command)
     }
 }
 
+/* ": it is for eval, score" in text: the commands that have the option; empty: there are none, or too many to name. */
+static const char *commands_of(const struct cli *cli, const struct cli_of *of, char text[80])
+{
+    size_t n = 0;
+
+    text[0] = '\0';
+    for (const struct cli_command *c = cli->commands; c != NULL && c->name != NULL; c++)
+        if (of->commands & c->bit) {
+            n += (size_t)snprintf(text + n, 80 - n, "%s%s", n > 0 ? ", " : ": it is for ", c->name);
+            if (n >= 80)
+                return "";
+        }
+    return text;
+}
+
 void cli_check_of(const struct cli *cli, unsigned bit, const char *how)
 {
     for (const struct cli_of *of = cli->of; of != NULL && of->option != NULL; of++) {
-        if (!(of->commands & bit) && cli_typed(cli, of->option))
-            cli_usage("%s %s", cli_as_typed(cli, of->option), how);
+        if (!(of->commands & bit) && cli_typed(cli, of->option)) {
+            char of_which[80];
+
+            cli_usage("%s %s%s", cli_as_typed(cli, of->option), how, commands_of(cli, of, of_which));
+        }
         if (!(of->commands & bit))
             cli_leave_aside(cli, of->option);
     }

@@ -141,12 +141,24 @@ void cli_progress(const char *fmt, ...)
     va_end(ap);
 }
 
+const char *cli_clock(double seconds, char buf[32])
+{
+    const long long s = seconds > 0 ? (long long)seconds : 0;
+
+    if (s >= 3600)
+        snprintf(buf, 32, "%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
+    else
+        snprintf(buf, 32, "%lld:%02lld", s / 60, s % 60);
+    return buf;
+}
+
 void cli_progress_count(const char *what, int64_t done, int64_t total, const char *unit)
 {
     static const char *counted;
     static double from_ms;
     static int64_t from;
-    double s, rate, left;
+    double s, rate;
+    char clock[32];
 
     if (last_ms <= 0 || counted != what || done < from) { /* another count */
         counted = what;
@@ -155,10 +167,9 @@ void cli_progress_count(const char *what, int64_t done, int64_t total, const cha
     }
     s = (clock_ms() - from_ms) / 1e3;
     rate = s > 0 ? (double)(done - from) / s : 0;
-    left = rate > 0 ? (double)(total - done) / rate : 0;
     if (rate > 0)
-        cli_progress("%s: %lld of %lld%s, %.1f/s, %.0f:%02.0f left", what, (long long)done, (long long)total, unit,
-                     rate, (left - (double)((int64_t)left % 60)) / 60, (double)((int64_t)left % 60));
+        cli_progress("%s: %lld of %lld%s, %.1f/s, %s left", what, (long long)done, (long long)total, unit, rate,
+                     cli_clock((double)(total - done) / rate, clock));
     else
         cli_progress("%s: %lld of %lld%s", what, (long long)done, (long long)total, unit);
 }

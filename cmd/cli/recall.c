@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/engram.h"
 #include "engram/mix.h"
@@ -204,7 +205,7 @@ static enum err_code recite_named(const void *of, const json_t *messages, int n,
 enum err_code cli_notes_open(struct cli_notes *x, const char *arg, const struct gguf *g, const struct text *text,
                              struct err *e)
 {
-    const char *colon = strrchr(arg, ':');
+    const char *colon = access(arg, F_OK) != 0 ? strrchr(arg, ':') : NULL; /* a file of the whole name wins */
     int n = CLI_NOTES;
 
     if (colon != NULL && colon[1] != '\0' && strspn(colon + 1, "0123456789") == strlen(colon + 1)) {

@@ -316,7 +316,7 @@ static bool texts_go_on(void *ctx)
     char clock[32];
 
     cli_progress("writing: %" PRId64 " texts, %" PRId64 " tokens, %s left", j->texts.n, train_writer_tokens(j->writer),
-                 cli_train_clock(left_s(j), clock));
+                 cli_clock(left_s(j), clock));
     return !cli_interrupted() && ((clock_ms() < j->stop_ms && wants_texts(j)) || few);
 }
 
@@ -334,7 +334,7 @@ static void note_step(struct cli_train_drafter *j, const struct train_loss *sum,
                               "rate", train_rate((double)j->o->rate, *j->step, j->kind->n_warm, part), "eta_seconds",
                               left_s(j)));
     cli_progress("step %" PRId64 ", loss %.3f, %.1f %% right, %s left", *j->step, loss, 100 * right,
-                 cli_train_clock(left_s(j), clock));
+                 cli_clock(left_s(j), clock));
 }
 
 static bool enough(const struct cli_train_drafter *j)

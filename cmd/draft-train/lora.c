@@ -64,7 +64,7 @@ static void report_step(void *ctx, const struct tune_step *s)
 
     cli_train_point(&l->report, s->loss);
     cli_progress("step %" PRId64 " of %" PRId64 ", loss %.3f, %s%s left", s->step, s->steps, s->loss,
-                 cli_train_clock(s->left_s, clock), l->opts.cpu_time ? " of processor time" : "");
+                 cli_clock(s->left_s, clock), l->opts.cpu_time ? " of processor time" : "");
     if (clock_ms() - l->last_ms < REPORT_MS)
         return;
     l->last_ms = clock_ms();

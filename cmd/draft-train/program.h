@@ -89,9 +89,6 @@ void cli_train_tested(struct cli_train_report *r, enum cli_train_set set, double
  * and returns the program's exit status: of the training (code, *e), which a picture that fails does not change. */
 int cli_train_end(struct cli_train_report *r, enum err_code code, int status, struct err *e);
 
-/* "1:02:03" in buf. */
-const char *cli_train_clock(double seconds, char buf[32]);
-
 /* ---- the commands: the exit status, or cli_fail()'s ---- */
 
 /* cli: whether a shape was asked for. */

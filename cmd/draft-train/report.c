@@ -33,17 +33,6 @@ struct progress cli_train_reading(const char *path)
     return (struct progress){ show_reading, (void *)(uintptr_t)path };
 }
 
-const char *cli_train_clock(double seconds, char buf[32])
-{
-    const long long s = seconds > 0 ? (long long)seconds : 0;
-
-    if (s >= 3600)
-        snprintf(buf, 32, "%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
-    else
-        snprintf(buf, 32, "%lld:%02lld", s / 60, s % 60);
-    return buf;
-}
-
 enum err_code cli_train_report_open(struct cli_train_report *r, const struct cli_train_options *o, struct err *e)
 {
     struct io_out *out;

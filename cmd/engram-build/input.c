@@ -133,11 +133,13 @@ static void show_speed(const struct input *in)
     const double s = (clock_ms() - in->from_ms) / 1e3,
                  part = in->all_bytes > 0 ? (double)in->read_bytes / (double)in->all_bytes : 0;
     const double rate = s > 0 ? (double)in->tokens / s / 1e6 : 0;
+    char clock[32];
 
     if (cli_status_asked())
         fprintf(stderr, "%s: %.1f million tokens, %.2f million/s\n", cli_name(), (double)in->tokens / 1e6, rate);
     if (part > 0 && part <= 1)
-        cli_progress("%.1f million tokens, %.2f million/s, %.0f s left", (double)in->tokens / 1e6, rate, s / part - s);
+        cli_progress("%.1f million tokens, %.2f million/s, %s left", (double)in->tokens / 1e6, rate,
+                     cli_clock(s / part - s, clock));
     else
         cli_progress("%.1f million tokens, %.2f million/s", (double)in->tokens / 1e6, rate);
 }

@@ -14,13 +14,15 @@ struct shown {
 /* A phase that is no run of the model: how far it is, and how long it will take. */
 static void show_phase(struct shown *s, const struct measure_tick *t)
 {
+    char clock[32];
+
     if (strcmp(s->doing, t->doing) != 0) {
         snprintf(s->doing, sizeof s->doing, "%s", t->doing);
         s->phase_from_ms = clock_ms();
     }
     if (t->part > 0)
-        cli_progress("%s: %.0f %%, %.0f s left", t->doing, 100 * t->part,
-                     (clock_ms() - s->phase_from_ms) / 1e3 / t->part * (1 - t->part));
+        cli_progress("%s: %.0f %%, %s left", t->doing, 100 * t->part,
+                     cli_clock((clock_ms() - s->phase_from_ms) / 1e3 / t->part * (1 - t->part), clock));
     else
         cli_progress("%s", t->doing);
 }
@@ -29,6 +31,7 @@ static bool show_tick(void *ctx, const struct measure_tick *t)
 {
     struct shown *s = ctx;
     const double part = (double)t->run + t->part;
+    char spent[32], left[32];
 
     if (t->runs > 0 && s->from_ms <= 0)
         s->from_ms = clock_ms();
@@ -37,8 +40,8 @@ static bool show_tick(void *ctx, const struct measure_tick *t)
     if (t->runs == 0)
         show_phase(s, t);
     else if (part > 0)
-        cli_progress("%s: run %lld of %lld, %.0f s, %.0f s left", t->doing, (long long)t->run + 1, (long long)t->runs,
-                     spent_s, spent_s / part * ((double)t->runs - part));
+        cli_progress("%s: run %lld of %lld, %s, %s left", t->doing, (long long)t->run + 1, (long long)t->runs,
+                     cli_clock(spent_s, spent), cli_clock(spent_s / part * ((double)t->runs - part), left));
     return !cli_interrupted();
 }
 

@@ -631,12 +631,13 @@ static void show_progress(const struct cli_batch *b)
 {
     const double s = (clock_ms() - b->from_ms) / 1e3, rate = s > 0 ? (double)b->n_now / s : 0;
     const size_t left = b->n_mine > b->n_done ? b->n_mine - b->n_done : 0;
-    const double eta = rate > 0 ? (double)left / rate : 0;
+    char clock[32];
 
     if (cli_status_asked())
         fprintf(stderr, "%s: batch: %zu of %zu, %.2f/s\n", cli_name(), b->n_done, b->n_mine, rate);
     if (rate > 0)
-        cli_progress("batch: %zu of %zu, %.2f/s, %.0f s left", b->n_done, b->n_mine, rate, eta);
+        cli_progress("batch: %zu of %zu, %.2f/s, %s left", b->n_done, b->n_mine, rate,
+                     cli_clock((double)left / rate, clock));
     else
         cli_progress("batch: %zu of %zu", b->n_done, b->n_mine);
 }

@@ -748,6 +748,8 @@ enum err_code cli_http_run(struct cli_http *h, struct serve *s, struct cli_reloa
     h->serve = s;
     if (start_daemon(h, e) || cli_json_line(json_pack("{s:s, s:s}", "type", "listening", "url", h->listen.url), e))
         return e->code;
+    if (strncmp(h->listen.url, "http", 4) == 0)
+        cli_summary("a page to chat with: %s/", h->listen.url);
     do {
         if (cli_interrupted() && !h->draining) {
             h->draining = true;

@@ -97,7 +97,7 @@ header() { printf GGUF; le 4 3; le 8 "$1"; le 8 "$2"; }
     fails 2 '-n has no effect with --tokenize' chimere-run -n 5 --tokenize -p x
     fails 2 '--pred has no effect with --tokenize' chimere-run --pred 5 --tokenize -p x
     fails 2 '--n-predict has no effect with --tokenize' chimere-run --n-predict=5 --tokenize -p x
-    fails 2 '-n does not belong to speed' chimere-bench speed -n 5
+    fails 2 '-n does not belong to speed: it is for eval' chimere-bench speed -n 5
     fails 2 '--ctx: a context of 104857600 tokens for 1 sequence is not in 1 .. 16777216' chimere-run -c 100M -p x
 }
 

@@ -180,3 +180,15 @@ END_OF
     echo '{"type": "integer"}' > s
     printf 12 | chimere-run --check -jf s
 }
+
+@test "shapes, cards and pages: the message says where they are" {
+    refuses 2 "--shape: --plan is for a file; for a shape: chimere-bench synth --shape NAME --vram SIZE" chimere-run --plan --shape x
+    refuses 2 "--card: use --vram SIZE" chimere-run --plan --card 5060ti
+    refuses 2 "--no-webui: the page to chat with comes with --listen" chimere-serve-stdio --no-webui
+}
+
+@test "a file of the whole name wins over a number behind a colon" {
+    echo x > n:3
+    fails 3 "n:3: " chimere-run --examples n:3 -p x
+    fails 3 "n:3: " chimere-run --engram n:3 -p x
+}
