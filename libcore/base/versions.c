@@ -146,7 +146,8 @@ static enum err_code roll_back(const char *path, struct err *e)
     if (check_versions(path, e))
         return e->code;
     if (!is_there(path, 1))
-        return err_set(e, ERR_IO, "%s: there is no version before it (%s.1); to do without it, leave it out", path, path);
+        return err_set(e, ERR_IO, "%s: there is no version before it (%s.1); to do without it, leave it out", path,
+                       path);
     while (is_there(path, n))
         n++;
     if (is_there(path, 0) && move_version(path, 0, n, true, e))

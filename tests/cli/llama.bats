@@ -182,9 +182,9 @@ END_OF
 }
 
 @test "shapes, cards and pages: the message says where they are" {
-    refuses 2 "--shape: --plan is for a file; for a shape: chimere-bench synth --shape NAME --vram SIZE" chimere-run --plan --shape x
-    refuses 2 "--card: use --vram SIZE" chimere-run --plan --card 5060ti
-    refuses 2 "--no-webui: the page to chat with comes with --listen" chimere-serve-stdio --no-webui
+    fails 2 "--shape: --plan is for a file; for a shape: chimere-bench synth --shape NAME --vram SIZE" chimere-run --plan --shape x
+    fails 2 "--card: use --vram SIZE" chimere-run --plan --card 5060ti
+    fails 2 "--no-webui: the page to chat with comes with --listen" chimere-serve-stdio --no-webui
 }
 
 @test "a file of the whole name wins over a number behind a colon" {
