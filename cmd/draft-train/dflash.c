@@ -256,9 +256,10 @@ static enum err_code write_net(struct cli_train_drafter *d, struct err *e)
     return ERR_OK;
 }
 
-static const struct cli_train_kind kind = { "dflash", NULL,       true,        WARM,         choose_shape, memory_bytes,
-                                            open_net, close_net,  note_shape,  begin_dflash, step_dflash,  loss_of,
-                                            size_at,  walk_tests, save_dflash, write_net };
+static const struct cli_train_kind kind = { "dflash",     NULL,         true,     WARM,      0,
+                                            choose_shape, memory_bytes, open_net, close_net, note_shape,
+                                            begin_dflash, step_dflash,  loss_of,  size_at,   walk_tests,
+                                            save_dflash,  write_net };
 
 int cli_train_dflash(const struct cli_train_options *o, const struct cli *cli, char *const *files)
 {

@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "base/rng.h"
 #include "draft-train/drafter.h"
+#include "eval/eval.h"
 #include "train/dflash.h"
 #include "train/files.h"
 #include "train/gate.h"
@@ -27,6 +28,13 @@
 #define WALKS       7.0   /* which go over the texts so often: first, the old one's, two on the way, */
 #define TESTS_TAKE  3.0   /* and the last one's, of all sizes of blocks */
 #define ASK_SHARE   0.2   /* of the time, at most, for texts to test on */
+#define EARLY_SHARE 0.15  /* of the time, at most, until the early test, */
+#define EARLY_ASK   0.04  /* for its texts, and for those to learn from until then, */
+#define EARLY_S     15.0  /* each */
+#define EARLY_TEXTS 128   /* to learn from */
+#define EARLY_TESTS 40    /* texts of it, at most, */
+#define EARLY_LEAST 10    /* and at least */
+#define EARLY_GAIN  0.01  /* of tokens per step: what training has to make possible */
 #define HOT         0.8f  /* temperature of a prompt that comes again */
 #define REPORT_MS   1000.0
 #define SLACK       ((int64_t)64 << 20) /* bytes of address space for each thread: its heap, what is not counted */
@@ -202,7 +210,9 @@ static bool next_test(void *ctx, struct train_ask *ask)
 {
     struct cli_train_drafter *j = ctx;
 
-    if (j->asked == j->data.test.n)
+    const bool enough = j->asked == EARLY_TESTS || (clock_ms() >= j->stop_ms && j->tests.n >= EARLY_LEAST);
+
+    if (j->asked == j->data.test.n || (j->early > 0 && enough))
         return false;
     const struct cli_train_prompt *p = &j->data.test.v[j->asked];
 
@@ -216,7 +226,8 @@ static bool tests_go_on(void *ctx)
     const struct cli_train_drafter *j = ctx;
 
     cli_progress("texts to test on: %" PRId64 " of %" PRId64, j->tests.n, j->data.test.n);
-    return !cli_interrupted() && (j->tests.n < TUNE_LEAST_TESTS || clock_ms() < j->stop_ms);
+    /* those of the early test are all finished: they are asked only once */
+    return !cli_interrupted() && (j->early > 0 || j->tests.n < TUNE_LEAST_TESTS || clock_ms() < j->stop_ms);
 }
 
 static int by_source(const void *a, const void *b)
@@ -224,14 +235,21 @@ static int by_source(const void *a, const void *b)
     return ((const struct train_text_entry *)a)->source - ((const struct train_text_entry *)b)->source;
 }
 
+/* For so many seconds, or until there are as many as are needed. */
+static enum err_code ask_tests(struct cli_train_drafter *j, double seconds, struct err *e)
+{
+    j->stop_ms = clock_ms() + seconds * 1e3;
+    if (train_writer_run(j->writer, &j->tests, next_test, tests_go_on, j, e))
+        return e->code;
+    return cli_interrupted() ? interrupted(e) : ERR_OK;
+}
+
 /* What the model says to prompts that nobody trains on, the most likely tokens; in the prompts' order. */
 static enum err_code write_tests(struct cli_train_drafter *j, struct err *e)
 {
-    j->stop_ms = clock_ms() + ASK_SHARE * j->o->time_s * 1e3;
-    if (train_writer_run(j->writer, &j->tests, next_test, tests_go_on, j, e))
+    if (ask_tests(j, ASK_SHARE * j->o->time_s, e))
         return e->code;
-    if (cli_interrupted())
-        return interrupted(e);
+    train_writer_drop(j->writer); /* nor is an unfinished one learnt */
     if (j->tests.n < TUNE_LEAST_TESTS)
         return err_set(e, ERR_FORMAT,
                        "the model answers %" PRId64 " of %" PRId64 " held-out prompts: too few, at "
@@ -278,7 +296,8 @@ static bool next_prompt(void *ctx, struct train_ask *ask)
 
 static bool wants_texts(const struct cli_train_drafter *j)
 {
-    return (double)j->texts.added < TEXTS_MIN + FRESH * (double)(*j->step * j->o->n_text);
+    return (double)j->texts.added <
+           (j->early > 0 ? EARLY_TEXTS : TEXTS_MIN) + FRESH * (double)(*j->step * j->o->n_text);
 }
 
 /* While a GPU has a step under way. */
@@ -339,7 +358,9 @@ static void note_step(struct cli_train_drafter *j, const struct train_loss *sum,
 
 static bool enough(const struct cli_train_drafter *j)
 {
-    return j->o->steps > 0 && *j->step >= j->o->steps;
+    const int64_t most = j->early > 0 ? j->early : j->o->steps;
+
+    return most > 0 && *j->step >= most;
 }
 
 /* How much of the job is done: by time, or by steps where those end it sooner. */
@@ -451,6 +472,22 @@ static void keep_state(struct cli_train_drafter *j)
         cli_warn("%s (without that file an interrupted training cannot go on)", e.msg);
 }
 
+/* Texts to learn from. */
+static enum err_code write_round(struct cli_train_drafter *j, double seconds, struct err *e)
+{
+    j->stop_ms = clock_ms() + seconds * 1e3;
+    if (train_writer_run(j->writer, &j->texts, next_prompt, texts_go_on, j, e))
+        return e->code;
+    if (cli_interrupted())
+        return interrupted(e);
+    if (j->texts.n == 0 && cli_train_spent_s(j) < j->whole_s)
+        return err_set(e, ERR_FORMAT, "the model gives no answers to the prompts");
+    cli_train_event(&j->report, "texts",
+                    json_pack("{s:I, s:I}", "texts", (json_int_t)j->texts.n, "written_tokens",
+                              (json_int_t)train_writer_tokens(j->writer)));
+    return ERR_OK;
+}
+
 /* Some texts, then steps; again, until the time is over. */
 static enum err_code run_rounds(struct cli_train_drafter *j, struct err *e)
 {
@@ -463,17 +500,7 @@ static enum err_code run_rounds(struct cli_train_drafter *j, struct err *e)
     while (cli_train_spent_s(j) < j->whole_s && !enough(j)) {
         const double end_s = smaller_of(cli_train_spent_s(j) + each_s, j->whole_s);
 
-        j->stop_ms = clock_ms() + each_s * GEN_SHARE * 1e3;
-        if (train_writer_run(j->writer, &j->texts, next_prompt, texts_go_on, j, e))
-            return e->code;
-        if (cli_interrupted())
-            return interrupted(e);
-        if (j->texts.n == 0 && cli_train_spent_s(j) < j->whole_s)
-            return err_set(e, ERR_FORMAT, "the model gives no answers to the prompts");
-        cli_train_event(&j->report, "texts",
-                        json_pack("{s:I, s:I}", "texts", (json_int_t)j->texts.n, "written_tokens",
-                                  (json_int_t)train_writer_tokens(j->writer)));
-        if (learn_round(j, end_s, e))
+        if (write_round(j, each_s * GEN_SHARE, e) || learn_round(j, end_s, e))
             return e->code;
         if (cli_train_spent_s(j) < tested_s + test_s || cli_train_spent_s(j) + j->walk_s > j->whole_s || enough(j))
             continue;
@@ -626,10 +653,89 @@ static enum err_code decide(struct cli_train_drafter *j, int *status, struct err
     return ERR_OK;
 }
 
+/* ---- the early test ---- */
+
+/* By how much the first steps changed tokens per step; the upper end of the 95 % interval over texts. */
+static enum err_code judge_early(struct cli_train_drafter *j, bool *stop, struct err *e)
+{
+    const int64_t n = j->tests.n;
+    double *saved = calloc((size_t)n, sizeof *saved);
+    int64_t tokens = 0, before = 0, after = 0;
+
+    if (saved == NULL)
+        return err_nomem(e);
+    for (int64_t i = 0; i < n; i++) {
+        saved[i] = (double)(j->steps[0][i] - j->steps[1][i]);
+        tokens += train_walk_tokens(&j->tests.v[i]);
+        before += j->steps[0][i];
+        after += j->steps[1][i];
+    }
+    const struct eval_mean gain = eval_group_mean(saved, j->steps[1], n);
+    const double most = gain.mean + 1.96 * gain.se;
+
+    const double p = train_gate(saved, n, (uint64_t)j->o->seed);
+
+    free(saved);
+    if (before == 0 || after == 0)
+        return ERR_OK;
+    *stop = most < EARLY_GAIN;
+    cli_train_event(&j->report, "early",
+                    json_pack("{s:I, s:I, s:f, s:f, s:f, s:b}", "step", (json_int_t)*j->step, "texts", (json_int_t)n,
+                              "tokens_per_step", (double)tokens / (double)after, "tokens_per_step_before",
+                              (double)tokens / (double)before, "gain_most", most, "stopped", *stop));
+    if (!*stop)
+        return ERR_OK;
+    cli_train_event(&j->report, "end",
+                    json_pack("{s:b, s:f, s:I}", "published", false, "p", p, "steps", (json_int_t)*j->step));
+    cli_warn("stopped after %" PRId64 " steps: %.2f tokens per step on %" PRId64 " texts, %.2f before, a gain of at "
+             "most %.1f %%: more training would not pay; nothing is written (--steps: train on all the same)",
+             *j->step, (double)tokens / (double)after, n, (double)tokens / (double)before, most > 0 ? 100 * most : 0);
+    return ERR_OK;
+}
+
+/* A few steps, before the time for all the tests is spent: whether guesses get better at all. */
+static enum err_code try_early(struct cli_train_drafter *j, bool *stop, struct err *e)
+{
+    const struct progress progress = { walk_tick, NULL };
+    const double time = j->o->time_s, write_s = smaller_of(EARLY_S, EARLY_ASK * time);
+
+    j->whole_s = time;
+    if (ask_tests(j, write_s, e) || j->tests.n < EARLY_LEAST)
+        return e->code;
+    if (j->kind->walk(j, true, 0, j->steps[0], &progress, e) || write_round(j, write_s, e) ||
+        learn_round(j, EARLY_SHARE * time, e))
+        return e->code;
+    train_writer_drop(j->writer); /* what comes next is written to test on */
+    if (*j->step < j->early)      /* too few to say anything */
+        return ERR_OK;
+    return j->kind->walk(j, false, j->kind->size_at(j, 0), j->steps[1], &progress, e) ? e->code
+                                                                                      : judge_early(j, stop, e);
+}
+
+/* Nothing is known of a drafter that begins with what serves. */
+static enum err_code test_early(struct cli_train_drafter *j, int *status, struct err *e)
+{
+    bool stop = false;
+    enum err_code code;
+
+    if (!j->kind->n_early || j->old || *j->step > 0 || j->o->steps > 0)
+        return ERR_OK;
+    j->early = j->kind->n_early;
+    code = try_early(j, &stop, e);
+    j->early = 0;
+    if (code == ERR_CANCEL && *j->step > 0)
+        keep_state(j);
+    if (stop)
+        *status = EXIT_NO;
+    return code;
+}
+
 static enum err_code train_on(struct cli_train_drafter *j, int *status, struct err *e)
 {
     enum err_code code;
 
+    if (test_early(j, status, e) || *status != EXIT_OK)
+        return e->code;
     if (write_tests(j, e) || choose_tests(j, e) || test_old(j, e))
         return e->code;
     cli_train_event(&j->report, "begin",

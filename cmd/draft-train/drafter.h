@@ -18,6 +18,7 @@ struct cli_train_kind {
     const char *command, *products; /* products: what computes them; NULL: d->math */
     bool on_gpu;                    /* its steps may run there */
     int n_warm;                     /* steps in which the step size rises */
+    int n_early;                    /* steps after which a new one is tested early; 0: it is not */
     /* With the model: what is at --out, if anything (d->had), and the layers that are tapped. */
     enum err_code (*choose)(struct cli_train_drafter *d, struct err *e);
     /* With prompts and run: bytes of the network, *host of them in the host's memory where d->math has another; what
@@ -65,6 +66,7 @@ struct cli_train_drafter {
     double before_s;                 /* spent before this process */
     /* prompts in some order, again and again */
     int64_t *order, at, pass, pass_first;
+    int64_t early;          /* steps until the early test; 0: it is over */
     int64_t asked;          /* tests: prompts that were given out; texts that the first one went over */
     double walk_s, whole_s; /* what a test takes; when steps end */
     double first_s;         /* spent before this process took its first step, */

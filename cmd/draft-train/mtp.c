@@ -11,7 +11,7 @@
 #include "tune/mtp.h"
 #include "tune/lora.h"
 
-enum { WARM = 20, BLOCK = 2 /* the newest token and a guess */ };
+enum { WARM = 20, EARLY = 40, BLOCK = 2 /* the newest token and a guess */ };
 
 struct mtp {
     struct cli_train_drafter d;
@@ -177,10 +177,10 @@ static enum err_code write_net(struct cli_train_drafter *d, struct err *e)
     return code;
 }
 
-static const struct cli_train_kind kind = { "mtp",          "our loops",  false,    WARM,
-                                            choose_adapter, memory_bytes, open_net, close_net,
-                                            note_adapter,   begin_mtp,    step_mtp, loss_of,
-                                            size_at,        walk_tests,   save_mtp, write_net };
+static const struct cli_train_kind kind = { "mtp",          "our loops",  false,    WARM,      EARLY,
+                                            choose_adapter, memory_bytes, open_net, close_net, note_adapter,
+                                            begin_mtp,      step_mtp,     loss_of,  size_at,   walk_tests,
+                                            save_mtp,       write_net };
 
 int cli_train_mtp(const struct cli_train_options *o, const struct cli *cli, char *const *files)
 {

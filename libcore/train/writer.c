@@ -292,3 +292,12 @@ enum err_code train_writer_run(struct train_writer *w, struct train_texts *to, t
     }
     return ERR_OK;
 }
+
+void train_writer_drop(struct train_writer *w)
+{
+    for (int i = 0; i < w->n_seq; i++) {
+        if (w->answer[i].busy)
+            gen_cancel(w->gen, w->answer[i].id);
+        w->answer[i].busy = false;
+    }
+}

@@ -34,6 +34,8 @@ void train_writer_close(struct train_writer *w); /* NULL is allowed */
  * complete. Written texts are added to `to`, except those with fewer than two written tokens. */
 MUST_CHECK enum err_code train_writer_run(struct train_writer *w, struct train_texts *to, train_next *next,
                                           bool (*go_on)(void *ctx), void *ctx, struct err *e);
+/* Answers in progress are given up, and added nowhere. */
+void train_writer_drop(struct train_writer *w);
 int64_t train_writer_tokens(const struct train_writer *w);        /* written so far */
 int64_t train_writer_bytes(const struct run *run, int64_t width); /* that one takes, for texts of the run's context */
 #endif

@@ -45,6 +45,18 @@ small=(--held-out t.jsonl --predict 32 --ctx 96 --memory 8M --threads 2)
     grep -q 'which is of the multi-token-prediction block, not of the model$' err
 }
 
+@test "mtp: steps that change no guess end early and leave no file; --steps takes them all" {
+    setup_words
+    tail -n 10 t.jsonl > ten.jsonl
+    try 4 chimere-draft-train mtp -o a.gguf "${small[@]}" --held-out ten.jsonl --batch 1 --time 1h --rate 1e-12 --jsonl e.jsonl p.jsonl
+    grep -qE 'stopped after 40 steps: (1\.[0-9]+) tokens per step on [0-9]+ texts, \1 before, a gain of at most 0\.0 %' err
+    jq -se '(map(select(.type == "early"))[0] | .step == 40 and .texts >= 10 and .gain_most == 0 and .stopped) and
+            (.[-1] | .type == "end" and .published == false and .steps == 40) and (map(select(.type == "begin")) == [])' e.jsonl
+    [ "$(echo a.gguf*)" = 'a.gguf*' ]
+    try 4 chimere-draft-train mtp -o a.gguf "${small[@]}" --batch 1 --time 1h --steps 1 --rate 1e-12 --jsonl all.jsonl p.jsonl
+    jq -se '(map(select(.type == "early")) == []) and .[-1].steps == 1' all.jsonl
+}
+
 @test "mtp: what it refuses; what was there stays" {
     setup_words
     fails 3 'no multi-token-prediction block' chimere-draft-train mtp -m "$TINY" -o a.gguf p.jsonl
