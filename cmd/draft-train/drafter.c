@@ -688,7 +688,7 @@ static enum err_code judge_early(struct cli_train_drafter *j, bool *stop, struct
     cli_train_event(&j->report, "end",
                     json_pack("{s:b, s:f, s:I}", "published", false, "p", p, "steps", (json_int_t)*j->step));
     cli_warn("stopped after %" PRId64 " steps: %.2f tokens per step on %" PRId64 " texts, %.2f before, a gain of at "
-             "most %.1f %%: more training would not pay; nothing is written (--steps: train on all the same)",
+             "most %.1f %% at this point; nothing is written (--steps: train on all the same)",
              *j->step, (double)tokens / (double)after, n, (double)tokens / (double)before, most > 0 ? 100 * most : 0);
     return ERR_OK;
 }
