@@ -235,7 +235,7 @@ static int by_source(const void *a, const void *b)
     return ((const struct train_text_entry *)a)->source - ((const struct train_text_entry *)b)->source;
 }
 
-/* For so many seconds, or until there are as many as are needed. */
+/* For a number of seconds, or until there are as many as are needed. */
 static enum err_code ask_tests(struct cli_train_drafter *j, double seconds, struct err *e)
 {
     j->stop_ms = clock_ms() + seconds * 1e3;
