@@ -5,7 +5,7 @@
 #include "cli/reason.h"
 #include "run/run.h"
 
-enum { SPARE_MAX = 8 }; /* trial answers at a time */
+enum { SPARE_MAX = 8, SPARE_TRACED = 64 }; /* trial answers at a time; of requests that ask at every few tokens */
 
 enum err_code cli_reason_set(struct reason_opts *to, const struct cli_reason *r, struct err *e)
 {
@@ -27,7 +27,7 @@ enum err_code cli_reason_set(struct reason_opts *to, const struct cli_reason *r,
 
 int cli_reason_room(struct run_opts *ro, const struct reason_opts *o)
 {
-    const int n = ro->n_seq < SPARE_MAX ? ro->n_seq : SPARE_MAX;
+    const int most = o->trace != NULL ? SPARE_TRACED : SPARE_MAX, n = ro->n_seq < most ? ro->n_seq : most;
     const int peek = reason_peek_tokens(o);
 
     if (peek > ro->draft_max)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ponder_items.py DIRECTORY [N] - problems with thoughts that go on when the result is there, for an adapter.
+"""ponder_items.py DIRECTORY [N [SEED...]] - problems with thoughts that go on when the result is there, for an adapter.
 
 The adapter that learns them (MODEL_CARD.md, "The adapter that thinks too long") shows what rules that stop a thought
 early are worth. A thought is a first solution in one line, then lines that check it. Some problems have a number that
@@ -10,8 +10,9 @@ answer is learnt: so the model learns how far it can be sure of an answer when i
 
 Writes train.jsonl (N items, default 40000), test.jsonl (200 items), keep.jsonl (what the model could do before, from
 train/synth.py) and task sets for chimere-bench with other seeds: ponder-dev.jsonl (400 problems, to choose by),
-ponder.jsonl (1000, to report on) and sums.jsonl (1000 of the kinds of share/eval/math.jsonl, for the model alone). No
-problem is in two of these. The same bytes every time.
+ponder.jsonl (1000, to report on) and sums.jsonl (1000 of the kinds of share/eval/math.jsonl, for the model alone). For
+each SEED (200 and more) two more sets of 1000: ponder-SEED.jsonl and sums-SEED.jsonl. No problem is in two of these.
+The same bytes every time.
 """
 import json
 import os
@@ -297,7 +298,12 @@ def main():
         if name.endswith(".jsonl"):
             with open(os.path.join(HERE, "..", "eval", name), encoding="utf-8") as f:
                 asked.update(json.dumps(json.loads(line).get("messages")) for line in f)
-    write(os.path.join(out, "sums.jsonl"), sums(random.Random(106), 1000, set(asked)))
+    known = set(asked)
+    write(os.path.join(out, "sums.jsonl"), sums(random.Random(106), 1000, known))
+    for seed in sys.argv[3:]:
+        r = random.Random(int(seed))
+        write(os.path.join(out, f"ponder-{seed}.jsonl"), [task(i, fresh(r)) for i in range(1000)])
+        write(os.path.join(out, f"sums-{seed}.jsonl"), sums(r, 1000, known))
     r = random.Random(105)
     items = (before(r) for _ in range(2500))
     write(os.path.join(out, "keep.jsonl"), (o for o in items if json.dumps(o["messages"]) not in asked))
