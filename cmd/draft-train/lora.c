@@ -422,7 +422,7 @@ static void say_verdict(const struct lora *l)
     const struct tune_report *r = &l->job.report;
     const struct tune_verdict *v = &r->verdict;
     const char *old = l->job.begin.old != NULL ? "the old one stays" : "nothing is written";
-    char sets[256] = "", does[400];
+    char sets[256] = "", does[400], at[TUNE_AT_BYTES];
 
     describe(does, sizeof does, r);
     for (int i = 1; i < r->n_outcome; i++)
@@ -430,7 +430,7 @@ static void say_verdict(const struct lora *l)
             (void)snprintf(sets + strlen(sets), 110, "%s%.100s", *sets != '\0' ? ", " : "",
                            *r->outcome[i].set != '\0' ? r->outcome[i].set : "what is kept");
     if (v->better && v->keeps)
-        cli_warn("%s is written at %.3g of its strength: %s%s", l->o->out, v->strength, does,
+        cli_warn("%s is written %s: %s%s", l->o->out, tune_at_strength(at, v->strength), does,
                  v->wanted == 0 ? ", and what is held out is likelier" : "");
     else if (v->better)
         cli_warn("%s: it forgets: %s: %s; %s", l->o->out, sets, does, old);

@@ -273,6 +273,9 @@ MUST_CHECK enum err_code tune_drop_unsure(struct tune_items *s, struct err *e);
 
 /* Fits the tests to the time, scores what serves, and warns if there are too few items to see what is forgotten. */
 MUST_CHECK enum err_code tune_test_before(struct tune_job *j, struct err *e);
+/* "at full strength", "at 0.85 of its strength"; returns `to`. */
+enum { TUNE_AT_BYTES = 32 };
+const char *tune_at_strength(char to[TUNE_AT_BYTES], double strength);
 /* From the scores before and after: whether more is known, and nothing forgotten. */
 MUST_CHECK enum err_code tune_judge(struct tune_job *j, struct tune_verdict *v, struct err *e);
 /* The verdict on the adapter at the strength v->strength. */

@@ -307,17 +307,28 @@ struct weakening {
     float *whole; /* [n_params] at its full strength */
 };
 
+const char *tune_at_strength(char to[TUNE_AT_BYTES], double strength)
+{
+    if (strength >= 1)
+        (void)snprintf(to, TUNE_AT_BYTES, "at full strength");
+    else
+        (void)snprintf(to, TUNE_AT_BYTES, "at %.3g of its strength", strength);
+    return to;
+}
+
 static enum err_code try_strength(void *ctx, struct tune_verdict *v, struct err *e)
 {
     const struct weakening *w = ctx;
     struct tune_lora *l = w->j->state.lora;
+    char at[TUNE_AT_BYTES];
 
     memcpy(l->theta, w->whole, (size_t)l->n_params * sizeof(float));
     tune_lora_weaken(l, (float)v->strength);
     if (test_fresh(w->j, e) || tune_judge(w->j, v, e))
         return e->code;
-    tune_note(w->j, false, "at %.3g of its strength: answers %" PRId64 " of %" PRId64 " new questions, %s", v->strength,
-              w->j->report.outcome[0].exact[1], w->j->report.outcome[0].n, v->keeps ? "keeps the rest" : "forgets");
+    tune_note(w->j, false, "%s: answers %" PRId64 " of %" PRId64 " new questions, %s",
+              tune_at_strength(at, v->strength), w->j->report.outcome[0].exact[1], w->j->report.outcome[0].n,
+              v->keeps ? "keeps the rest" : "forgets");
     return ERR_OK;
 }
 
