@@ -68,6 +68,20 @@ static enum err_code open_form(struct ask_request *r, const struct ask *a, const
     return ERR_OK;
 }
 
+/* Whether a tool asks that its schema is kept or the request refused. */
+static bool has_strict(const json_t *tools)
+{
+    const json_t *tool, *f;
+    size_t i;
+
+    json_array_foreach (tools, i, tool) {
+        f = json_object_get(tool, "function");
+        if (json_is_true(json_object_get(f != NULL ? f : tool, "strict")))
+            return true;
+    }
+    return false;
+}
+
 /* Calls of tools, wherever the model begins one, or as it is asked to. */
 static enum err_code open_calls(struct ask_request *r, const struct ask *a, const struct ask_model *m, struct err *e)
 {
@@ -96,7 +110,7 @@ static enum err_code open_calls(struct ask_request *r, const struct ask *a, cons
                                       .loose = loose };
 
     if (chat_tool_grammar(&r->grammar, &t, &why) != ERR_OK) {
-        if (due || why.code == ERR_NOMEM)
+        if (due || has_strict(r->tools) || why.code == ERR_NOMEM)
             return err_copy(e, &why);
         err_wrap(&why, "calls of tools are not held to their schemas");
         if (json_array_append_new(loose,

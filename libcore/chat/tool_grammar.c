@@ -171,13 +171,16 @@ static void put_tool(struct making *m, const json_t *f)
     struct err why = { 0 };
     enum err_code code;
     size_t from;
+    const bool strict = m->strict || json_is_true(json_object_get(f, "strict"));
 
     m->name = json_string_value(json_object_get(f, "name"));
-    if (m->strict)
+    if (strict)
         check_params(m, root);
-    if (m->code == ERR_OK && !is_readable(m->s->written, m->name))
-        code = err_set(&why, ERR_UNSUPPORTED, "a tool of this name cannot be called in this model's syntax");
-    if (why.code != ERR_OK && m->strict)
+    if (m->code == ERR_OK && !is_readable(m->s->written, m->name)) {
+        err_set(&why, ERR_UNSUPPORTED, "a tool of this name cannot be called in this model's syntax");
+        memcpy(strrchr(m->place, '/'), "/name", sizeof "/name");
+    }
+    if (why.code != ERR_OK && strict)
         blame_tool(m, &why);
     else if (why.code != ERR_OK)
         add_loose_tool(m, &why);
@@ -191,7 +194,7 @@ static void put_tool(struct making *m, const json_t *f)
         return;
     code = grammar_open_parts(&g, NULL, m->v + from, m->n - from, &why);
     grammar_close(g);
-    if (code == ERR_NOMEM || (code != ERR_OK && m->strict)) {
+    if (code == ERR_NOMEM || (code != ERR_OK && strict)) {
         blame_tool(m, &why);
     } else if (code != ERR_OK) {
         m->n = from;

@@ -20,8 +20,8 @@ struct chat_tool_opts {
 /* auto: free text, and a call once its opening mark is written after the reasoning. Others: after
  * the reasoning one call at least, then the end. Parameters come in the order of the schema.
  * *out = NULL: auto, and answers of the syntax have no calls. With auto, arguments that the grammar
- * cannot bind are free, and told in `loose`; else ERR_UNSUPPORTED or ERR_LIMIT. ERR_ARG: no such tool or parser. The
- * place is a pointer into a body of OpenAI's interface: "/tools/1/function/parameters/properties/x", "/tools" for all
- * together. */
+ * cannot bind are free, and told in `loose`; else, and of a tool with "strict": true, ERR_UNSUPPORTED or ERR_LIMIT.
+ * ERR_ARG: no such tool or parser. The place is a pointer into a body of OpenAI's interface:
+ * "/tools/1/function/parameters/properties/x", "/tools" for all together. */
 MUST_CHECK enum err_code chat_tool_grammar(struct grammar **out, const struct chat_tool_opts *o, struct err *e);
 #endif

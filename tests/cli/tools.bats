@@ -53,6 +53,33 @@ arguments() # FILTER
     jq -es --arg loose "$LOOSE" 'length == 3 and all(.[]; .body.warnings == [$loose])' out
 }
 
+@test "a strict tool whose schema cannot be kept is refused, in every interface" {
+    local why='tool convert_currency: #/properties/from_currency/pattern: column 2: looking ahead and behind are not supported'
+    local at=parameters/properties/from_currency/pattern
+    tools '.properties.from_currency.pattern = "^(?=G)"' | jq '.[0].function.strict = true' > t
+    try 3 run_chat --tools t -p "$ASK"
+    [ "$(cat err)" = "chimere-run: $why" ]
+    try 0 run_chat --tools t --tool-choice none -p hi -n 3 # nothing is called
+    jq '.[0].function.strict = false | .[1].function.strict = true' t > other
+    try 0 run_chat --tools other -p "$ASK" -n 3
+    grep -qF "chimere-run: $LOOSE" err
+    jq -c --slurpfile t t -n '{messages: [{role: "user", content: "x"}]} as $chat | ($t[0] | map(.function)) as $f |
+        {id: 1, method: "chat/completions", body: ($chat + {tools: $t[0]})},
+        {id: 2, method: "chat/completions", body: ($chat + {functions: $f})},
+        {id: 3, method: "responses", body: {input: "x", tools: ($f | map(. + {type: "function"}))}},
+        {id: 4, method: "messages", body: ($chat + {max_tokens: 9,
+            tools: ($f | map({name, input_schema: .parameters, strict}))})}' > requests
+    try 0 chimere-serve-stdio < requests
+    jq -es --arg why "$why" --arg at $at 'map(.status) == [400, 400, 400, 400] and all(.[]; .error.message == $why) and
+        map(.error.param) == ["/tools/0/function/" + $at, "/functions/0/" + $at, "/tools/0/" + $at,
+                              "/tools/0/input_schema/properties/from_currency/pattern"]' out
+    jq -c 'select(.id == 1) | {custom_id: "a", method: "POST", url: "/v1/chat/completions", body}' requests > in.jsonl
+    try 0 chimere-serve-stdio --batch in.jsonl -o answers
+    jq -e --arg why "$why" '.response.status_code == 400 and .response.body.error.message == $why' answers.errors
+    tools . | jq '.[0].function |= (.strict = true | .name = "a<b")' > t
+    fails 3 'tool a<b: a tool of this name cannot be called' run_chat --tools t -p "$ASK"
+}
+
 @test "a stop string ends the text, not a call" {
     local t=$ROOT/share/demo/tools.json
     for stop in from_currency $'\n' '>' 315; do
