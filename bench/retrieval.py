@@ -97,7 +97,7 @@ def main():
     modes = [('`--bm25 --exact`', ours(index, questions, ['--bm25', '--exact'])),
              ('`--bm25`', ours(index, questions, ['--bm25']))]
     if vectors:
-        modes += [('the model\'s vectors', ours(index, questions, [])), ('`--hybrid`', ours(index, questions, ['--hybrid']))]
+        modes += [('the model\'s vectors', ours(index, questions, ['--vectors', 'only'])), ('`--hybrid`', ours(index, questions, ['--hybrid']))]
     porter = fts5(texts, questions)
     modes += [('SQLite FTS5, porter', porter), ('`--bm25` and FTS5, by rank', fused(modes[1][1], porter))]
     print('%d texts, %d questions of half "%s"\n' % (len(texts), len(rows), half))

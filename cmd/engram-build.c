@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/pool.h"
@@ -40,15 +41,15 @@ static const struct cli_opt opts[] = {
     REAL(0, "min-score", "x", "lowest score of an answer (default 4)", &o.score_min),
     LIST("held-out", "text", "text that must not get less likely; repeatable", &o.held_out),
     SECTION("Index of texts"),
-    STRING('p', "prompt", "text", "query: the question (default: lines of stdin)", &o.prompt),
+    STRING('p', "prompt", "text", "query: the question, or an operand (default: stdin)", &o.prompt),
     { OPT_I32, 'k', "nearest", "n", "query: number of texts (default 5)", &o.nearest, 1, 1000 },
     FLAG(0, "bm25", "query: by words; the model does not run", &o.bm25),
-    FLAG(0, "hybrid", "query: by words and by vectors", &o.hybrid),
+    FLAG(0, "hybrid", "query: by words and by vectors, the default", &o.hybrid),
     FLAG(0, "rerank", "query: let the model judge the best texts", &o.rerank),
     FLAG(0, "flat", "query: compare every vector, use no graph", &o.flat),
     FLAG(0, "exact", "query: words as they are written, no stems", &o.exact),
     FLAG(0, "snippet", "query: the best 200 bytes of a text", &o.snippet),
-    STRING(0, "vectors", "none", "index: words alone; the model does not run", &o.vectors),
+    STRING(0, "vectors", "how", "index: none, words alone; query: only, no words", &o.vectors),
     { OPT_I32, 0, "overlap", "n", "index: bytes that a text repeats of the last", &o.overlap, 0, 1 << 15 },
     LIST("exclude", "pattern", "index: files to leave out; repeatable", &o.walk.exclude),
     LIST("filter", "ext=cmd", "index: what makes text of .ext; repeatable", &o.walk.filter),
@@ -63,7 +64,7 @@ static const struct cli_opt opts[] = {
     ROW_CTX(o.model, "of the model that reads (default 512)"),
     ROWS_RUNNING_CHUNK(o.model, "prompt tokens a step; index: bytes of a text"),
     SECTION("Output"),
-    FLAG('j', "json", "stats, score, add --from: JSON lines", &o.json),
+    FLAG('j', "json", "stats, score, add --from, query: JSON lines", &o.json),
     FLAG('v', "verbose", "say what was done", &o.verbose),
     FLAG('q', "quiet", "errors only", &o.quiet),
     END,
@@ -103,7 +104,7 @@ static const struct cli_command commands[] = {
     { "stats", "stats [options] file ...", "What is in tables and indexes.", STATS },
     { "import", "import -o table [options] old.engr [text ...]", "A table of an old .engr table.", IMPORT },
     { "index", "index -o index [options] [text | directory ...]", "Texts that can be found again.", INDEX },
-    { "query", "query [options] index", "The nearest texts, as JSON lines.", QUERY },
+    { "query", "query [options] index [question]", "The nearest texts.", QUERY },
     { "check", "check [options] file ...", "Are tables and indexes whole?", CHECK },
     { NULL, NULL, NULL, 0 },
 };
@@ -128,7 +129,7 @@ static const struct cli_of of[] = {
     { "flat", QUERY },
     { "snippet", QUERY },
     { "exact", QUERY },
-    { "vectors", INDEX },
+    { "vectors", INDEX | QUERY },
     { "overlap", INDEX },
     { "exclude", INDEX },
     { "filter", INDEX },
@@ -143,7 +144,7 @@ static const struct cli_of of[] = {
     { "acts", MODEL },
     { "no-mmap", MODEL },
     { "repack", MODEL },
-    { "json", STATS | SCORE | ADD },
+    { "json", STATS | SCORE | ADD | QUERY },
     { "domain", COUNTS },
     { "from", ADD },
     { "min-score", ADD },
@@ -161,7 +162,7 @@ static const struct cli_pair pairs[] = {
     { "", CLI_NEEDS, "engram", "the table", SCORE },
     { "bm25", CLI_EXCLUDES, "hybrid|flat", "it uses no vectors", 0 },
     { "lines|jsonl", CLI_EXCLUDES, NULL, NULL, 0 },
-    { "exact", CLI_NEEDS, "bm25|hybrid", "words are compared there", QUERY },
+    { "vectors", CLI_EXCLUDES, "bm25|hybrid|exact", "it compares no words", QUERY },
     { "vectors", CLI_EXCLUDES, "layer", "there are none", INDEX },
     { "lines|jsonl", CLI_EXCLUDES, "chunk|overlap|exclude|filter|follow", "these are for files that are cut", INDEX },
     { NULL, CLI_NEEDS, NULL, NULL, 0 },
@@ -193,8 +194,6 @@ static void check_index(char *const *files)
             cli_usage("index: standard input cannot be read beside directories, or cut");
     if (o.documents && files[0] == NULL)
         cli_usage("index: no file or directory is named");
-    if (o.vectors != NULL && strcmp(o.vectors, "none") != 0)
-        cli_usage("--vectors %s: none", o.vectors);
     if (cli_given(&cli, "chunk")) {
         if (o.model.chunk < 100)
             cli_usage("index: --chunk %d: must be from 100 to 65536", (int)o.model.chunk);
@@ -215,9 +214,25 @@ static bool is_free(const char *path)
     return stat(path, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size == 0;
 }
 
+/* What follows the index is the question. */
+static void take_question(char *const *words)
+{
+    if (words[0] == NULL)
+        return;
+    if (o.prompt != NULL)
+        cli_usage("query takes one index; the question is --prompt");
+    if (words[1] != NULL)
+        cli_usage("query takes an index and one question: put the words in quotes");
+    if (access(words[0], F_OK) == 0)
+        cli_usage("query takes one index: %s is a file (--prompt takes any question)", words[0]);
+    o.prompt = words[0];
+}
+
 static void check_usage(unsigned bit, const char *command, char *const *files)
 {
-    for (int i = 0; files[i] != NULL; i++)
+    const char *vectors = bit & INDEX ? "none" : "only";
+
+    for (int i = 0; files[i] != NULL && (i == 0 || !(bit & QUERY)); i++)
         if (*files[i] == '\0')
             cli_usage("%s: the name of a file is empty", command);
     if (o.from.n > 0 && (files[0] == NULL || files[1] != NULL))
@@ -229,13 +244,16 @@ static void check_usage(unsigned bit, const char *command, char *const *files)
     if (o.domain != NULL && !engram_domain_ok(str_of(o.domain)))
         cli_usage("--domain %s: a name of letters, digits, '.', '_' and '-', at most %d", o.domain,
                   ENGRAM_DOMAIN_BYTES - 1);
-    if (bit & (DECAY | PRUNE | DUMP | QUERY | ROLLBACK) && files[1] != NULL)
-        cli_usage("%s takes one %s", command,
-                  bit & QUERY ? "index; the question is --prompt, or on standard input" : "table");
+    if (bit & (DECAY | PRUNE | DUMP | ROLLBACK) && files[1] != NULL)
+        cli_usage("%s takes one table", command);
+    if (bit & QUERY)
+        take_question(files + 1);
     if (bit & PRUNE && o.size_bytes == 0 && o.count_min <= 0)
         cli_usage("prune needs --size, or --min-count above 0");
     if (o.prompt != NULL && strspn(o.prompt, " \t\r\n") == strlen(o.prompt))
-        cli_usage("--prompt: the question is blank");
+        cli_usage("query: the question is blank");
+    if (o.vectors != NULL && strcmp(o.vectors, vectors) != 0)
+        cli_usage("--vectors %s: for %s it is %s", o.vectors, command, vectors);
     if (o.count_min < 0)
         cli_usage("--min-count: not below 0");
     if (bit & INDEX)

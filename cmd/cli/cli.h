@@ -183,6 +183,9 @@ void cli_check_kind(const char *option, const char *path, struct str magic, cons
 
 /* Puts "?" in place of control characters and of bytes that are not UTF-8: for what is shown on a terminal. */
 void cli_clean(char *s);
+/* The first words of a text, in one line without control characters: of at most n - 1 bytes, with "..." if there are
+ * more. */
+void cli_first_words(char *buf, size_t n, const char *text);
 int cli_columns(const char *s); /* characters of UTF-8 */
 /* Messages: "PROGRAM: text" and a newline on stderr. */
 void cli_set_name(const char *name);

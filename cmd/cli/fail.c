@@ -47,6 +47,26 @@ void cli_clean(char *s)
     }
 }
 
+void cli_first_words(char *buf, size_t n, const char *text)
+{
+    size_t used = 0;
+
+    for (text += strspn(text, " \t\r\n"); *text != '\0' && used < n - 1;) {
+        const size_t blanks = strspn(text, " \t\r\n");
+
+        buf[used++] = blanks > 0 ? ' ' : *text;
+        text += blanks > 0 ? blanks : 1;
+    }
+    if (*text != '\0') {
+        for (used = n - 4; used > 0 && ((unsigned char)buf[used] & 0xc0) == 0x80;) /* not within a character */
+            used--;
+        memcpy(buf + used, "...", 3);
+        used += 3;
+    }
+    buf[used] = '\0';
+    cli_clean(buf);
+}
+
 /* Where a message has an empty name or value: at its beginning, or after the option. -1: nowhere. */
 static int empty_at(const char *message)
 {

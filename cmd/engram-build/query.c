@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* query.c - the nearest texts of an index, as JSON lines.                     room: cmd */
+/* query.c - the nearest texts of an index: JSON lines, or a line for people.      room: cmd */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -29,6 +30,8 @@ struct query {
     struct chat *chat; /* --rerank */
     int32_t yes, no;
     struct pool *pool;
+    bool words, vectors; /* what is compared */
+    size_t columns;      /* of the terminal; 0: JSON lines */
     int number;
     double ms; /* of the searches, without the model */
 };
@@ -41,15 +44,15 @@ static enum err_code search(struct query *q, struct str text, int k, struct reca
     double from;
     enum err_code code = ERR_OK;
 
-    if (!q->o->bm25) {
+    if (q->vectors) {
         q->m.n = 0;
         if (cli_embed_add(&q->m, text, &took, e) || cli_embed_run(&q->m, e))
             return e->code;
     }
     from = clock_ms();
-    if (q->o->bm25)
+    if (!q->vectors)
         code = recall_words(q->r, q->m.x.text, text, q->o->exact, k, hits, n, e);
-    else if (!q->o->hybrid)
+    else if (!q->words)
         code = took ? recall_near(q->r, q->m.v, k, q->o->flat, q->pool, hits, n, e) : ERR_OK;
     else {
         code = recall_words(q->r, q->m.x.text, text, q->o->exact, DEPTH, a, &n_a, e) ||
@@ -131,6 +134,57 @@ static enum err_code add_origin(json_t *o, const struct recall *r, int64_t text,
     return cli_json_set(o, "members", members) ? ERR_OK : err_nomem(e);
 }
 
+static enum err_code print_json(const struct query *q, struct str question, const struct recall_hit *hit, int rank,
+                                struct err *e)
+{
+    const struct str whole = recall_text(q->r, hit->text);
+    json_t *o = json_pack("{s:s, s:i, s:i, s:I, s:o}", "type", "hit", "query", q->number, "rank", rank, "id",
+                          (json_int_t)hit->text, "score", cli_json_real((double)hit->score));
+
+    if (hit->share > 0)
+        cli_json_set(o, "share", cli_json_real((double)hit->share));
+    if (add_origin(o, q->r, hit->text, e)) {
+        json_decref(o);
+        return e->code;
+    }
+    if (q->o->snippet)
+        cli_json_set(o, "snippet", json_bytes(recall_snippet(whole, question, SNIPPET_BYTES)));
+    else
+        cli_json_set(o, "text", json_bytes(whole));
+    return cli_json_line(o, e);
+}
+
+/* "notes/a.md:12: the first line of the text", or the snippet, on one line of the terminal if that has room. */
+static void print_hit(const struct query *q, struct str question, const struct recall_hit *hit)
+{
+    enum { LEAST = 40, MOST = 1000 };
+    const struct recall_origin from = recall_origin_of(q->r, hit->text);
+    struct str s = recall_text(q->r, hit->text);
+    char place[4200], line[MOST], words[MOST];
+    const char *end;
+    size_t n, room;
+
+    if (q->o->snippet)
+        s = recall_snippet(s, question, SNIPPET_BYTES);
+    while (s.n > 0 && strchr(" \t\r\n", s.p[0]) != NULL)
+        s = (struct str){ s.p + 1, s.n - 1 };
+    end = q->o->snippet ? NULL : memchr(s.p, '\n', s.n);
+    n = end != NULL ? (size_t)(end - s.p) : s.n;
+    n = n < MOST ? n : MOST - 1;
+    memcpy(line, s.p, n);
+    line[n] = '\0';
+    if (from.file.n > 0)
+        snprintf(place, sizeof place, "%.*s:%lld: ", (int)(from.file.n < 4096 ? from.file.n : 4096), from.file.p,
+                 (long long)from.line);
+    else
+        snprintf(place, sizeof place, "text %lld: ", (long long)hit->text);
+    cli_clean(place);
+    n = (size_t)cli_columns(place);
+    room = q->o->snippet ? MOST : q->columns > n + LEAST ? q->columns - n + 1 : LEAST;
+    cli_first_words(words, room < MOST ? room : MOST, line);
+    printf("%s%s\n", place, words);
+}
+
 static enum err_code answer_query(struct query *q, struct str text, struct err *e)
 {
     static struct recall_hit hits[RECALL_HITS_MAX];
@@ -144,25 +198,13 @@ static enum err_code answer_query(struct query *q, struct str text, struct err *
             return e->code;
     if (q->o->rerank)
         qsort(hits, (size_t)n, sizeof *hits, by_score);
-    for (int i = 0; i < n && i < k; i++) {
-        json_t *o = json_pack("{s:s, s:i, s:i, s:I, s:o}", "type", "hit", "query", q->number, "rank", i + 1, "id",
-                              (json_int_t)hits[i].text, "score", cli_json_real((double)hits[i].score));
-
-        if (hits[i].share > 0)
-            cli_json_set(o, "share", cli_json_real((double)hits[i].share));
-        if (add_origin(o, q->r, hits[i].text, e)) {
-            json_decref(o);
+    if (q->columns > 0 && q->number > 0)
+        putchar('\n');
+    for (int i = 0; i < n && i < k; i++)
+        if (q->columns > 0)
+            print_hit(q, text, &hits[i]);
+        else if (print_json(q, text, &hits[i], i + 1, e))
             return e->code;
-        }
-        const struct str whole = recall_text(q->r, hits[i].text);
-
-        if (q->o->snippet)
-            cli_json_set(o, "snippet", json_bytes(recall_snippet(whole, text, SNIPPET_BYTES)));
-        else
-            cli_json_set(o, "text", json_bytes(whole));
-        if (cli_json_line(o, e))
-            return e->code;
-    }
     q->number++;
     return cli_interrupted() ? err_set(e, ERR_CANCEL, "interrupted") : ERR_OK;
 }
@@ -216,14 +258,17 @@ static enum err_code open_query(struct query *q, const char *path, struct err *e
         cli_notes_check(q->r, path, q->m.x.gguf, e))
         return e->code;
     const struct recall_info i = recall_info(q->r);
+    const bool needs = q->o->hybrid || q->o->flat || q->o->vectors != NULL;
 
-    if (q->o->bm25 && !q->o->rerank)
+    q->words = q->o->vectors == NULL;
+    q->vectors = !q->o->bm25 && (needs || i.dims > 0);
+    if (!q->vectors && !q->o->rerank)
         return ERR_OK;
-    if (i.dims == 0 && !q->o->bm25)
+    if (q->vectors && i.dims == 0)
         return err_set(e, ERR_FORMAT, "%s: has no vectors (--bm25 does without)", path);
     if (cli_embed_open(&q->m, q->o, i.layer, q->o->rerank ? CTX_RERANK : CLI_EMBED_CTX, e))
         return e->code;
-    if (!q->o->bm25 && (i.model != model_fingerprint(q->m.x.model) || i.dims != q->m.dims))
+    if (q->vectors && (i.model != model_fingerprint(q->m.x.model) || i.dims != q->m.dims))
         return err_set(e, ERR_FORMAT, "%s: its vectors were made with another model (--bm25 does without)", path);
     if (pool_open(&q->pool, q->o->model.n_threads > 0 ? q->o->model.n_threads : pool_cpus(), e))
         return e->code;
@@ -241,12 +286,17 @@ static enum err_code open_query(struct query *q, const char *path, struct err *e
 enum err_code cli_engram_query(const struct build_options *o, const char *path, struct err *e)
 {
     struct query *q = calloc(1, sizeof *q);
+    struct winsize w = { 0 };
     enum err_code code;
 
     if (q == NULL)
         return err_nomem(e);
     q->o = o;
+    if (!o->json && isatty(STDOUT_FILENO))
+        q->columns = ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 0 ? w.ws_col : 80;
     code = open_query(q, path, e);
+    if (code == ERR_OK && o->prompt == NULL && isatty(STDIN_FILENO))
+        cli_note("each line is a question; ^D ends it");
     if (code == ERR_OK)
         code = o->prompt != NULL ? answer_query(q, str_of(o->prompt), e) : answer_lines(q, e);
     if (code == ERR_OK && q->number == 0)

@@ -36,7 +36,7 @@ static enum err_code count_turns(struct row *r, struct cli_run *s, const struct 
     r->n_turns = 0;
     json_array_foreach (x.messages, i, m) {
         if (strcmp(json_string_value(json_object_get(m, "role")), "user") == 0 && r->n_turns++ == 0)
-            cli_transcript_words(r->words, sizeof r->words, json_string_value(json_object_get(m, "content")));
+            cli_first_words(r->words, sizeof r->words, json_string_value(json_object_get(m, "content")));
     }
     cli_transcript_free(&x);
     return ERR_OK;
@@ -50,7 +50,7 @@ static enum err_code read_text(struct row *r, const struct cli_run *s, const str
 
     if (text_decode(s->open.text, held->v, n, TEXT_SPECIAL, &p, &bytes, e))
         return e->code;
-    cli_transcript_words(r->words, sizeof r->words, p);
+    cli_first_words(r->words, sizeof r->words, p);
     free(p);
     return ERR_OK;
 }

@@ -176,7 +176,7 @@ static enum err_code do_undo(struct talk *t, const char *arg, struct err *e)
     if (undo(t, &said, &own)) {
         complain(&own);
     } else {
-        cli_transcript_words(words, sizeof words, said.n > 0 ? said.p : "");
+        cli_first_words(words, sizeof words, said.n > 0 ? said.p : "");
         printf("taken back: %s\n", words);
         code = settle_session(t, e);
     }

@@ -286,26 +286,6 @@ bool cli_transcript_drop(json_t *messages)
     return true;
 }
 
-void cli_transcript_words(char *buf, size_t n, const char *text)
-{
-    size_t used = 0;
-
-    for (text += strspn(text, " \t\r\n"); *text != '\0' && used < n - 1;) {
-        const size_t blanks = strspn(text, " \t\r\n");
-
-        buf[used++] = blanks > 0 ? ' ' : *text;
-        text += blanks > 0 ? blanks : 1;
-    }
-    if (*text != '\0') {
-        for (used = n - 4; used > 0 && ((unsigned char)buf[used] & 0xc0) == 0x80;) /* not within a character */
-            used--;
-        memcpy(buf + used, "...", 3);
-        used += 3;
-    }
-    buf[used] = '\0';
-    cli_clean(buf);
-}
-
 static void print_part(const char *title, const json_t *text)
 {
     const size_t n = json_string_length(text);

@@ -27,9 +27,6 @@ int cli_transcript_last(const struct cli_transcript *x, const char *role);
 /* Takes out the oldest message of the user and what follows it, up to the next one of the user; false: only one is
  * left. */
 bool cli_transcript_drop(json_t *messages);
-/* The first words of a text, in one line without control characters: of at most n - 1 bytes, with "..." if there are
- * more. */
-void cli_transcript_words(char *buf, size_t n, const char *text);
 /* The messages for people to read, on stdout. */
 void cli_transcript_print(const json_t *messages);
 #endif

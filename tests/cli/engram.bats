@@ -284,9 +284,11 @@ facts()
     grep -q '3 texts' err
     chimere-engram-build check f.index
     chimere-engram-build stats -j f.index | jq -e '.type == "index" and .texts == 3 and .words > 10 and (.graph | not)'
-    for how in --bm25 "" --flat --hybrid --rerank; do
+    for how in --bm25 "" "--vectors only" --flat --hybrid --rerank; do
         chimere-engram-build query $how -k 2 -p "removes the last line of a file" f.index > hits
         jq -se 'length == 2 and map(.rank) == [1, 2] and .[0].score >= .[1].score' hits
+        if [ "$how" = --hybrid ]; then cmp hits default; fi
+        if [ -z "$how" ]; then cp hits default; fi
         [ "$how" = --rerank ] || jq -se '.[0].id == 1 and (.[0].text | startswith("qvixt: "))' hits
     done
     printf 'green parrots\nbells\n' | chimere-engram-build query --bm25 -k 1 f.index > hits

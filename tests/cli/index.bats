@@ -27,8 +27,8 @@ files() { index "$@" && hits common | jq -r .file | sort | tr '\n' ' '; }
     index --chunk 100 d/b.md d/a.txt
     hits 'second part' | jq -e '.file == "d/a.txt" and .line == 1'
     index --chunk 100 --overlap 20 <(true) d/a.txt
-    try 3 chimere-engram-build query -p x x.index
-    grep -q 'has no vectors' err
+    fails 3 'has no vectors' chimere-engram-build query --hybrid -p x x.index
+    chimere-engram-build query -p parts x.index | cmp - <(chimere-engram-build query --bm25 -p parts x.index) # the default
     chimere-engram-build check x.index
 }
 
@@ -44,7 +44,33 @@ files() { index "$@" && hits common | jq -r .file | sort | tr '\n' ' '; }
     index --chunk 8000 d
     chimere-engram-build query --bm25 --snippet -p '鹦鹉' x.index |
         jq -se 'length == 1 and (.[0].snippet | contains("鹦鹉") and (contains("\ufffd") | not) and utf8bytelength > 190)'
-    fails 2 'words are compared there' chimere-engram-build query --exact -p parrot x.index
+    fails 2 'compares no words' chimere-engram-build query --exact --vectors only -p parrot x.index
+    fails 2 '--vectors none: for query it is only' chimere-engram-build query --vectors none -p parrot x.index
+}
+
+@test "index: on a terminal a hit is one line with its file; the question is an operand" {
+    on_terminal() { python3 "$ROOT/tests/cli/terminal.py" chimere-engram-build query "$@" < /dev/null > shown; }
+    mkdir d
+    printf '# Notes\n\nzorbl: a \033[31mtool that counts\nparrots\n' > d/z.md
+    { printf 'bells '; seq -s ' ' 1 200; } > d/long
+    index d
+    try 0 chimere-engram-build query x.index 'which tool counts parrots?'
+    jq -es 'length == 1 and .[0].line == 3 and (.[0].text | endswith("\nparrots"))' out
+    on_terminal x.index 'which tool counts parrots?'
+    [ "$(cat shown)" = 'd/z.md:3: zorbl: a ?[31mtool that counts' ]
+    on_terminal --snippet x.index 'which tool counts parrots?'
+    [ "$(cat shown)" = 'd/z.md:3: zorbl: a ?[31mtool that counts parrots' ]
+    on_terminal x.index bells
+    [ "$(cat shown)" = "d/long:1: bells $(seq -s ' ' 1 200 | cut -c 1-61)..." ] # 80 columns
+    on_terminal --json x.index bells
+    jq -e '.file == "d/long"' shown
+    echo bells | chimere-engram-build index --vectors none -o y.index
+    on_terminal y.index bells
+    [ "$(cat shown)" = 'text 0: bells' ]
+    fails 2 'd/z.md is a file (--prompt' chimere-engram-build query x.index d/z.md
+    fails 2 'put the words in quotes' chimere-engram-build query x.index a b
+    fails 2 'takes one index' chimere-engram-build query -p hi x.index y.index
+    fails 2 'the question is blank' chimere-engram-build query x.index ' '
 }
 
 @test "index: what is ignored or excluded is left out; links are followed if asked" {
@@ -128,7 +154,7 @@ files() { index "$@" && hits common | jq -r .file | sort | tr '\n' ' '; }
     rm d/b
     again
     no grep -q zorbl x.index
-    chimere-engram-build query -p 'qvixt removes lines' -k 1 x.index | jq -e '.file == "d/c" and .score > 0.8'
+    chimere-engram-build query --vectors only -p 'qvixt removes lines' -k 1 x.index | jq -e '.file == "d/c" and .score > 0.8'
     # killed, the old index serves; a full disk costs nothing; a damaged one is written anew
     cp x.index one
     seq 1 3000 > d/d
