@@ -139,9 +139,12 @@ do_score()
     : > score.new.tmp
     : > score.jsonl
     [ ${#files[@]} -eq 0 ] || run "$here/score" "${score[@]}" ${verbose:+-v} -o score.new.tmp "${files[@]}" || exit
-    run_jq -nc --slurpfile old <(cat champion/scored.jsonl 2> /dev/null) --slurpfile new score.new.tmp \
-        '(reduce $new[] as $s ({}; .[$s.id | tostring] = 1)) as $seen | ($old[] | select($seen[.id | tostring] | not)),
-         ($new[] | select(.score >= 4 or .score == 1))' > score.jsonl
+    # A log may be large, and most of it scores nothing that is kept: only what the parent keeps is held in memory.
+    { cat champion/scored.jsonl 2> /dev/null || true; } > score.old.tmp
+    run_jq -nc --slurpfile old score.old.tmp '(reduce $old[] as $s ({}; .[$s.id | tostring] = 1)) as $known |
+        (reduce (inputs | .id | tostring | select($known[.])) as $id ({}; .[$id] = 1)) as $seen | $old[] | select($seen[.id | tostring] | not)' \
+        score.new.tmp > score.jsonl
+    run_jq -c 'select(.score >= 4 or .score == 1)' score.new.tmp >> score.jsonl
     cat -- "$dir/decisions.jsonl" > score.decisions.jsonl 2> /dev/null || true
     # Days that end here before the night's: their scores go into the next generation.
     printf '%s\0' "${files[@]##*/}" > score.files
@@ -184,8 +187,10 @@ do_items()
 by_name() # STEP NAME ...
 {
     local name
-    for name in "${@:2}"; do : > "$1.$name.jsonl"; done
-    awk -F '\t' -v step="$1" '{ file = step "." $1 ".jsonl"; sub(/^[^\t]*\t/, ""); print > file }'
+    cat > "$1.all.tmp" || die 1 "$work: cannot be written"
+    for name in "${@:2}"; do
+        sed -n "s/^$name\t//p" "$1.all.tmp" > "$1.$name.jsonl" 2> /dev/null || die 1 "$work: cannot be written"
+    done
 }
 
 # A quarter of each task set is for the trainer, to choose a strength; what is decided on is never seen by it.

@@ -1,73 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: Apache-2.0
-# share/jobs/nightly: nights, what is refused, what was killed, generations and the way back. Programs that do what they
-# are told stand where the model would run: an adapter is a text with the answers that it has learnt.
+# share/jobs/nightly: nights, what is refused, what was killed, generations and the way back.
 load common
-
-fakes()
-{
-    mkdir -p bin suite
-    cat > bin/chimere-run << 'END'
-#!/usr/bin/env bash
-case $* in
---version) echo 'chimere-run 0' ;;
-*--log*)
-    [ -e "$CHIMERE_MODEL" ] || { echo "chimere-run: $CHIMERE_MODEL: is missing" >&2; exit 1; }
-    mkdir -p "$3"; printf '{"model":{"fingerprint":"%s"}}\n' "$(cksum < "$CHIMERE_MODEL" | cut -d ' ' -f 1)" > "$3/answers-1.jsonl" ;;
-*) grep -qs mute "${3:-/dev/null}" && { echo mute >&2; exit 1; }; echo 5 ;;
-esac
-END
-    cat > bin/chimere-draft-train << 'END'
-#!/usr/bin/env bash
-echo "train $*" >> "$FAKES/trained"
-while [ $# -gt 1 ]; do case $1 in -o) out=$2 ;; --neutral) new=1 ;; esac; shift; done
-[ -z "$new" ] || { echo neutral > "$out"; exit; }
-eval "$DURING"
-{ cat "$out"; jq -r .answer "$1"; echo "$LEARNS"; } > "$out.new" && mv "$out.new" "$out"
-END
-    cat > bin/chimere-bench << 'END'
-#!/usr/bin/env bash
-shift
-lora=/dev/null
-for f; do
-    case $last in --lora) lora=$f ;; -o) out=$f ;; *) case $f in *.jsonl) files+=("$f") ;; esac ;; esac
-    last=$f
-done
-jq -c --rawfile lora "$lora" '(.messages | keys) as $no_error | .answer as $a | {type: "answer", set: (input_filename | split("/")[-1] | rtrimstr(".jsonl")),
-    id, item: $a, right: ((.easy and ($lora | contains("forgets") | not)) or ($lora | contains($a)))}' "${files[@]}" >> "$out"
-END
-    cat > bin/chimere-engram-build << 'END'
-#!/usr/bin/env bash
-case $1 in
-add) jq -r .text "${@: -2:1}" >> "${@: -1}" && sort -u -o "${@: -1}" "${@: -1}" ;;
-index) jq -c '{type: "hit", query: 0, text}' "${@: -1}" > index.index ;;
-query) cat "${@: -1}" ;;
-esac
-END
-    chmod +x bin/*
-    echo '{"id": "none", "text": "What is 2 + 3?", "class": "math"}' > suite/classes.jsonl # no task set
-    seq 100 | jq -c '{id: "e\(.)", messages: [{role: "user", content: "easy \(.)?"}], answer: "easy\(.)", check: "exact", easy: true}' > 'suite/easy ones.jsonl'
-}
-
-use_fakes()
-{
-    export FAKES=$BATS_FILE_TMPDIR PATH=$BATS_FILE_TMPDIR/bin:$PATH CHIMERE_MODEL=model DURING='' LEARNS=''
-    D=$PWD/'a night
-of b'
-    echo one > model
-}
-
-nightly() { bash "$ROOT/share/jobs/nightly" -d "$D" "$@"; }
-
-# A day of corrections: FIRST LAST
-day()
-{
-    local n
-    for ((n = $1; n <= $2; n++)); do
-        printf '{"type":"answer","id":"a%d","messages":[{"role":"user","content":"What does the command zq%dx do?"}],"finish_reason":"stop","text":"no"}\n' $n $n
-        printf '{"type":"rating","id":"a%d","rating":"bad","answer":"fact number <%d>"}\n' $n $n
-    done
-}
+load nightly
 
 # A directory with the first generation, and a night whose trainer killed it and went on, is made once.
 setup_file()
@@ -86,14 +21,6 @@ setup_file()
 }
 
 teardown_file() { kill "$(cat "$BATS_FILE_TMPDIR/orphan")" 2> /dev/null || true; }
-
-begin_test()
-{
-    use_fakes
-    cp -a "$BATS_FILE_TMPDIR/first" "$D"
-}
-
-at() { [ "$(readlink "$D/current")" = "gen/00000$1" ]; }
 
 @test "a killed night goes on, its orphan ends, and it publishes what it tested, once a date" {
     # The orphan of the first directory holds its lock. The night's log has grown: it goes on with what it began with.
