@@ -176,8 +176,9 @@ struct serve {
     struct text_memo *memo; /* of prompts of chats */
     struct serve_job *jobs;
     int64_t next_id, turn;
-    double step_ms;   /* when the last step began */
-    uint64_t process; /* journal_process() */
+    double step_ms;            /* when the last step began */
+    uint64_t process;          /* journal_process() */
+    struct serve_turns *turns; /* record.c; NULL: none yet */
     int32_t n_vocab;
     struct {
         uint64_t client;

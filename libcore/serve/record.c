@@ -117,12 +117,118 @@ static bool set_times(json_t *o, const struct serve_choice *c)
                json_pack("{s:f, s:f}", "first_token_ms", first - c->job->from_ms, "decode_ms", now - first)) == 0;
 }
 
+/* ---- what an answer goes on from ---- */
+
+enum { TURNS = 1024 /* that are remembered */, SUM_DIGITS = 32 };
+
+/* Conversations that ended with an answer of the log, by sums of their messages; the oldest one gives way. */
+struct serve_turns {
+    struct {
+        char sum[SUM_DIGITS + 1], id[SERVE_ID_BYTES];
+    } v[TURNS];
+    size_t n;
+};
+
+static bool add_part(struct serve_buf *b, struct str part)
+{
+    char size[24];
+
+    (void)snprintf(size, sizeof size, "%zu:", part.n);
+    return serve_add(b, str_of(size)) && serve_add(b, part);
+}
+
+/* Clients take blanks from the ends. */
+static struct str trim(struct str t)
+{
+    while (t.n > 0 && strchr(" \t\r\n", t.p[t.n - 1]) != NULL)
+        t.n--;
+    while (t.n > 0 && strchr(" \t\r\n", *t.p) != NULL)
+        t.p++, t.n--;
+    return t;
+}
+
+/* Of a message what a client sends back as it came: who, the text, and the ids of calls. */
+static bool add_message(struct serve_buf *b, struct str role, const json_t *content, const json_t *calls)
+{
+    struct serve_buf text = { 0 };
+    json_t *part;
+    size_t i;
+    bool ok = true;
+
+    if (json_is_string(content))
+        ok = serve_add(&text, json_text(content));
+    json_array_foreach (content, i, part)
+        ok = ok && serve_add(&text, json_text(json_object_get(part, "text")));
+    ok = ok && add_part(b, role) && add_part(b, trim((struct str){ text.p, text.n }));
+    json_array_foreach (calls, i, part)
+        ok = ok && add_part(b, json_text(json_object_get(part, "id")));
+    free(text.p);
+    return ok && serve_add(b, STR(";"));
+}
+
+/* The sum of who asks and the first n messages, with an answer behind them if c is not NULL; false: memory was out. */
+static bool sum_turns(char sum[SUM_DIGITS + 1], const struct serve_job *j, size_t n, const struct serve_choice *c)
+{
+    struct serve_buf b = { 0 };
+    char *who = json_line(j->asker), whole[65];
+    bool ok = who != NULL && add_part(&b, str_of(who));
+
+    for (size_t i = 0; ok && i < n; i++) {
+        const json_t *m = json_array_get(j->w.ask.messages, i);
+
+        ok = add_message(&b, json_text(json_object_get(m, "role")), json_object_get(m, "content"),
+                         json_object_get(m, "tool_calls"));
+    }
+    if (ok && c != NULL) {
+        json_t *text = serve_text(&c->record->text);
+
+        ok = text != NULL && add_message(&b, STR("assistant"), text, c->record->calls);
+        json_decref(text);
+    }
+    if (ok) {
+        io_sha256_hex(whole, b.p, b.n);
+        memcpy(sum, whole, SUM_DIGITS);
+        sum[SUM_DIGITS] = '\0';
+    }
+    free(who);
+    free(b.p);
+    return ok;
+}
+
+/* The answer that the request's messages have last before others, if it is in the log. */
+static const char *parent_of(const struct serve *s, const struct serve_job *j)
+{
+    size_t n = json_array_size(j->w.ask.messages);
+    char sum[SUM_DIGITS + 1];
+
+    for (n = n > 0 ? n - 1 : 0; n > 0; n--)
+        if (str_is(json_text(json_object_get(json_array_get(j->w.ask.messages, n - 1), "role")), "assistant"))
+            break;
+    if (n == 0 || s->turns == NULL || !sum_turns(sum, j, n, NULL))
+        return NULL;
+    for (size_t i = s->turns->n, left = i < TURNS ? i : TURNS; left > 0; left--)
+        if (strcmp(s->turns->v[--i % TURNS].sum, sum) == 0)
+            return s->turns->v[i % TURNS].id;
+    return NULL;
+}
+
+static void remember_turn(struct serve *s, const struct serve_choice *c, const char *id)
+{
+    char sum[SUM_DIGITS + 1];
+
+    if (c->job->w.ask.messages == NULL || (s->turns == NULL && (s->turns = calloc(1, sizeof *s->turns)) == NULL) ||
+        !sum_turns(sum, c->job, json_array_size(c->job->w.ask.messages), c))
+        return;
+    memcpy(s->turns->v[s->turns->n % TURNS].sum, sum, sizeof sum);
+    (void)snprintf(s->turns->v[s->turns->n++ % TURNS].id, SERVE_ID_BYTES, "%s", id);
+}
+
 void serve_record_end(struct serve *s, struct serve_choice *c)
 {
     const struct serve_job *j = c->job;
     const struct serve_record *r = c->record;
     const json_t *prompt = j->method == SERVE_CHAT ? NULL : serve_prompt_at(j->w.prompt, c->index / j->w.n);
-    const char *finish = serve_finish(j, c);
+    const char *finish = serve_finish(j, c), *parent;
     char id[SERVE_ID_BYTES];
     struct ask a = j->w.ask;
     json_t *o, *whole = NULL;
@@ -147,6 +253,9 @@ void serve_record_end(struct serve *s, struct serve_choice *c)
          (r->calls == NULL || json_object_set(o, "tool_calls", r->calls) == 0) &&
          json_object_set_new(o, "finish_reason", json_string(finish)) == 0 && set_times(o, c);
     json_decref(whole);
+    parent = parent_of(s, j);
+    ok = ok && (parent == NULL || json_object_set_new(o, "parent", json_string(parent)) == 0);
+    remember_turn(s, c, id);
     journal_answer(s->o.journal, id, json_if(ok, o));
 }
 

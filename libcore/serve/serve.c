@@ -96,6 +96,7 @@ void serve_close(struct serve *s)
     for (int i = 0; i < 2; i++)
         json_decref(s->no_memory[i]);
     text_memo_close(s->memo);
+    free(s->turns);
     free(s);
 }
 

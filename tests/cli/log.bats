@@ -135,6 +135,22 @@ kept() { cat log/*.jsonl | jq -c "select(.type == \"$1\")"; }
     [ "$(post secret-two feedback "{\"id\":\"$id\",\"rating\":\"bad\"}" | jq -r .error.message)" = "the answer was given to another key" ]
     [ "$(post wrong feedback "{\"id\":\"$id\",\"rating\":\"bad\"}" | jq -r .error.code)" = invalid_api_key ]
     post secret-one feedback "{\"id\":\"$id\",\"rating\":\"bad\",\"answer\":\"b\"}" | jq -e '.object == "feedback"'
+    # A conversation names the answer that it goes on from, in any dialect, for the key that had it.
+    turns() # KEY PATH JQ: a turn of the messages, changed; its parent
+    {
+        post "$1" "$2" "$(jq -c "$3 | {messages: ., max_tokens: 6, temperature: 0} + $4" messages)" > reply
+        kept answer | tail -n 1 | jq -r '.parent // "none"'
+    }
+    plain='{chat_template_kwargs: {enable_thinking: false}}'
+    echo '[{"role":"user","content":"What is 2 + 3?"}]' > messages
+    [ "$(turns secret-one chat/completions . "$plain")" = none ]
+    id=$(jq -r .id reply)
+    jq -c --slurpfile r reply '. + [{role: "assistant", content: $r[0].choices[0].message.content}, {role: "user", content: "And 4?"}]' messages > next
+    mv next messages
+    [ "$(turns secret-one chat/completions . "$plain")" = "$id" ]
+    [ "$(turns secret-one messages '.[1].content |= [{type: "text", text: .}]' {})" = "$id" ]
+    [ "$(turns secret-one chat/completions '.[0].content = "What is 2 + 4?"' "$plain")" = none ]
+    [ "$(turns secret-two chat/completions . "$plain")" = none ]
     kill "$server"
     wait "$server" || true
     kept rating | jq -es 'length == 1 and .[0].answer == "b"'
