@@ -33,7 +33,8 @@ int main(int argc, char **argv)
     float *v = calloc((size_t)(n + n_query) * (size_t)dims + 1, sizeof *v);
     double *ms[2] = { calloc((size_t)n_query + 1, sizeof(double)), calloc((size_t)n_query + 1, sizeof(double)) };
     FILE *f = argc == 6 ? fopen(argv[1], "rb") : NULL;
-    const struct recall_build_opts o = { 1, 1, dims, 0, true };
+    const struct recall_build_opts o = { .tokenizer = 1, .graph = true };
+    const struct recall_vectors vectors = { .model = 1, .dims = dims };
     struct recall_builder *b;
     struct recall *r;
     struct err e;
@@ -46,10 +47,12 @@ int main(int argc, char **argv)
     if (recall_build_open(&b, &o, &e))
         return fprintf(stderr, "%s\n", e.msg), 1;
     for (int i = 0; i < n; i++)
-        if (recall_build_add(b, STR("x"), NULL, &e) == ERR_OK)
-            recall_build_vector(b, i, v + (size_t)i * (size_t)dims);
-        else
+        if (recall_build_add(b, STR("x"), NULL, &e))
             return fprintf(stderr, "%s\n", e.msg), 1;
+    if (recall_build_vectors(b, &vectors, &e))
+        return fprintf(stderr, "%s\n", e.msg), 1;
+    for (int i = 0; i < n; i++)
+        recall_build_vector(b, i, v + (size_t)i * (size_t)dims);
     if (recall_build_commit(b, argv[5], NULL, &e) || recall_open(&r, argv[5], &e))
         return fprintf(stderr, "%s\n", e.msg), 1;
     made = now_ms(CLOCK_PROCESS_CPUTIME_ID) - made;

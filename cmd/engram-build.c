@@ -23,6 +23,7 @@ static struct build_options o = { .order = ENGRAM_ORDER_MAX,
                                   .nearest = 5,
                                   .score_min = 4,
                                   .keep = 7,
+                                  .embed_seconds = 60,
                                   .chunk = 1000 };
 
 static const struct cli_opt opts[] = {
@@ -37,11 +38,11 @@ static const struct cli_opt opts[] = {
     INT32("keep-versions", "n", "old files to keep: FILE.1, ... (default 7)", &o.keep, 0, 100),
     LIST("engram", "file[:w]", "score: the table, at most this weight; repeatable", &o.tables),
     SECTION("Scored answers"),
-    LIST("from", "file", "add: lines with text, score, domain; repeatable", &o.from),
+    LIST("from", "file", "add: answers; repeatable. embedder: .safetensors", &o.from),
     REAL(0, "min-score", "x", "lowest score of an answer (default 4)", &o.score_min),
     LIST("held-out", "text", "text that must not get less likely; repeatable", &o.held_out),
     SECTION("Index of texts"),
-    STRING('p', "prompt", "text", "query: the question, or an operand (default: stdin)", &o.prompt),
+    STRING('p', "prompt", "text", "query: the question, as an operand, too", &o.prompt),
     { OPT_I32, 'k', "nearest", "n", "query: number of texts (default 5)", &o.nearest, 1, 1000 },
     FLAG(0, "bm25", "query: by words; the model does not run", &o.bm25),
     FLAG(0, "hybrid", "query: by words and by vectors, the default", &o.hybrid),
@@ -49,7 +50,11 @@ static const struct cli_opt opts[] = {
     FLAG(0, "flat", "query: compare every vector, use no graph", &o.flat),
     FLAG(0, "exact", "query: words as they are written, no stems", &o.exact),
     FLAG(0, "snippet", "query: the best 200 bytes of a text", &o.snippet),
-    STRING(0, "vectors", "how", "index: none, words alone; query: only, no words", &o.vectors),
+    STRING(0, "vectors", "how", "index: none, or a file of them; query: only", &o.vectors),
+    STRING(0, "embed-command", "cmd", "what makes vectors of texts, by lines", &o.embed_command),
+    INT32("embed-time", "s", "its time for a text (default 60)", &o.embed_seconds, 1, 86400),
+    PATH(0, "embedder", "file", "vectors from this file of vectors of tokens", &o.embedder),
+    PATH(0, "tokenizer", "file", "embedder: tokenizer.json (default: the model's)", &o.tokenizer),
     { OPT_I32, 0, "overlap", "n", "index: bytes that a text repeats of the last", &o.overlap, 0, 1 << 15 },
     LIST("exclude", "pattern", "index: files to leave out; repeatable", &o.walk.exclude),
     LIST("filter", "ext=cmd", "index: what makes text of .ext; repeatable", &o.walk.filter),
@@ -85,11 +90,12 @@ enum {
     QUERY = 2048,
     IMPORT = 4096,
     ROLLBACK = 8192,
+    EMBEDDER = 16384,
     COUNTS = BUILD | ADD,
     MODEL = SCORE | INDEX | QUERY | ADD,
     TEXTS = COUNTS | SCORE | INDEX | IMPORT,
     MERGES = MERGE | DECAY | PRUNE,
-    WRITES = COUNTS | MERGES | INDEX | IMPORT,
+    WRITES = COUNTS | MERGES | INDEX | IMPORT | EMBEDDER,
     FROM_TEXTS = BUILD | INDEX | IMPORT, /* what they replace cannot be made again from what they read */
 };
 static const struct cli_command commands[] = {
@@ -100,11 +106,13 @@ static const struct cli_command commands[] = {
     { "merge", "merge -o table [options] table[:weight] ...", "One epoch of all tables.", MERGE },
     { "decay", "decay -o table [options] table", "Old counts are halved or left out.", DECAY },
     { "prune", "prune -o table [options] table", "The rarest rows are left out.", PRUNE },
-    { "dump", "dump [options] table", "The rows as JSON lines.", DUMP },
+    { "dump", "dump [options] table", "Its rows, or an index's texts, as JSON lines.", DUMP },
     { "stats", "stats [options] file ...", "What is in tables and indexes.", STATS },
     { "import", "import -o table [options] old.engr [text ...]", "A table of an old .engr table.", IMPORT },
     { "index", "index -o index [options] [text | directory ...]", "Texts that can be found again.", INDEX },
     { "query", "query [options] index [question]", "The nearest texts.", QUERY },
+    { "embedder", "embedder -o file.gguf --from file.safetensors [options]", "Vectors of tokens, to index with.",
+      EMBEDDER },
     { "check", "check [options] file ...", "Are tables and indexes whole?", CHECK },
     { NULL, NULL, NULL, 0 },
 };
@@ -116,8 +124,8 @@ static const struct cli_of of[] = {
     { "size", PRUNE },
     { "min-count", MERGES },
     { "engram", SCORE },
-    { "force", FROM_TEXTS },
-    { "model", TEXTS | DUMP | QUERY },
+    { "force", FROM_TEXTS | EMBEDDER },
+    { "model", TEXTS | DUMP | QUERY | EMBEDDER },
     { "lines", TEXTS },
     { "jsonl", TEXTS },
     { "memory", COUNTS },
@@ -130,6 +138,10 @@ static const struct cli_of of[] = {
     { "snippet", QUERY },
     { "exact", QUERY },
     { "vectors", INDEX | QUERY },
+    { "embed-command", INDEX | QUERY },
+    { "embed-time", INDEX | QUERY },
+    { "embedder", INDEX | QUERY },
+    { "tokenizer", EMBEDDER },
     { "overlap", INDEX },
     { "exclude", INDEX },
     { "filter", INDEX },
@@ -146,7 +158,7 @@ static const struct cli_of of[] = {
     { "repack", MODEL },
     { "json", STATS | SCORE | ADD | QUERY },
     { "domain", COUNTS },
-    { "from", ADD },
+    { "from", ADD | EMBEDDER },
     { "min-score", ADD },
     { "held-out", ADD },
     { "keep-versions", FROM_TEXTS | ADD },
@@ -157,13 +169,19 @@ static const struct cli_pair pairs[] = {
     { "min-score|held-out|ctx|device|vram|kv|chunk|acts|no-mmap|repack|json", CLI_NEEDS, "from", NULL, ADD },
     { "from", CLI_EXCLUDES, "out|lines|jsonl", "add --from FILE TABLE", ADD },
     { "keep-versions", CLI_NEEDS, "force", NULL, BUILD | IMPORT },
+    { "embed-time", CLI_NEEDS, "embed-command", NULL, INDEX | QUERY },
     { "", CLI_NEEDS, "out|from", "what is written", ADD },
-    { "", CLI_NEEDS, "out", "what is written", WRITES & ~(unsigned)ADD },
+    { "", CLI_NEEDS, "out", "what is written", WRITES & ~(unsigned)(ADD | EMBEDDER) },
+    { "", CLI_NEEDS, "from", "the table", EMBEDDER },
+    { "from", CLI_NEEDS, "out", "what is written", EMBEDDER },
+    { "tokenizer", CLI_EXCLUDES, "model", "the tokenizer is one of them", EMBEDDER },
     { "", CLI_NEEDS, "engram", "the table", SCORE },
-    { "bm25", CLI_EXCLUDES, "hybrid|flat", "it uses no vectors", 0 },
+    { "bm25", CLI_EXCLUDES, "hybrid|flat|embed-command|embedder", "it uses no vectors", 0 },
+    { "embed-command", CLI_EXCLUDES, "embedder", "vectors are of one kind", INDEX | QUERY },
     { "lines|jsonl", CLI_EXCLUDES, NULL, NULL, 0 },
     { "vectors", CLI_EXCLUDES, "bm25|hybrid|exact", "it compares no words", QUERY },
-    { "vectors", CLI_EXCLUDES, "layer", "there are none", INDEX },
+    { "vectors|embed-command|embedder", CLI_EXCLUDES, "layer", "the model makes no vectors", INDEX },
+    { "vectors", CLI_EXCLUDES, "embed-command|embedder", "vectors are of one kind", INDEX },
     { "lines|jsonl", CLI_EXCLUDES, "chunk|overlap|exclude|filter|follow", "these are for files that are cut", INDEX },
     { NULL, CLI_NEEDS, NULL, NULL, 0 },
 };
@@ -230,16 +248,22 @@ static void take_question(char *const *words)
 
 static void check_usage(unsigned bit, const char *command, char *const *files)
 {
-    const char *vectors = bit & INDEX ? "none" : "only";
-
     for (int i = 0; files[i] != NULL && (i == 0 || !(bit & QUERY)); i++)
         if (*files[i] == '\0')
             cli_usage("%s: the name of a file is empty", command);
-    if (o.from.n > 0 && (files[0] == NULL || files[1] != NULL))
+    if (bit & ADD && o.from.n > 0 && (files[0] == NULL || files[1] != NULL))
         cli_usage("add --from takes one table");
+    if (bit & EMBEDDER && (o.from.n != 1 || files[0] != NULL))
+        cli_usage("embedder takes one --from, and no file beside it");
     if (bit & WRITES && !(bit & ADD))
-        cli_check_kind("out", o.out, bit & INDEX ? STR("CHIMRECL") : STR("CHIMENGR"), bit & INDEX ? "index" : "table");
-    if ((bit & IMPORT || !(bit & TEXTS)) && *files == NULL)
+        cli_check_kind("out", o.out,
+                       bit & INDEX      ? STR("CHIMRECL")
+                       : bit & EMBEDDER ? STR("GGUF")
+                                        : STR("CHIMENGR"),
+                       bit & INDEX      ? "index"
+                       : bit & EMBEDDER ? "GGUF file"
+                                        : "table");
+    if ((bit & IMPORT || !(bit & (TEXTS | EMBEDDER))) && *files == NULL)
         cli_usage("%s: no %s is named", command, bit & QUERY ? "index" : "table");
     if (o.domain != NULL && !engram_domain_ok(str_of(o.domain)))
         cli_usage("--domain %s: a name of letters, digits, '.', '_' and '-', at most %d", o.domain,
@@ -252,13 +276,15 @@ static void check_usage(unsigned bit, const char *command, char *const *files)
         cli_usage("prune needs --size, or --min-count above 0");
     if (o.prompt != NULL && strspn(o.prompt, " \t\r\n") == strlen(o.prompt))
         cli_usage("query: the question is blank");
-    if (o.vectors != NULL && strcmp(o.vectors, vectors) != 0)
-        cli_usage("--vectors %s: for %s it is %s", o.vectors, command, vectors);
+    if (bit & QUERY && o.vectors != NULL && strcmp(o.vectors, "only") != 0)
+        cli_usage("--vectors %s: for query it is only", o.vectors);
     if (o.count_min < 0)
         cli_usage("--min-count: not below 0");
     if (bit & INDEX)
         check_index(files);
     cli_open_check(&cli, &o.model);
+    if (bit & EMBEDDER && !o.force && !is_free(o.out))
+        cli_usage("%s: exists (-f replaces it)", o.out);
     o.replaces = bit & (FROM_TEXTS | ADD) && o.out != NULL && !is_free(o.out);
     if (bit & FROM_TEXTS && o.replaces && !o.force && !o.documents) /* an index of documents goes on from the old one */
         cli_usage("%s: exists (-f replaces it, and keeps it as %s.1)", o.out, o.out);
@@ -422,6 +448,8 @@ static enum err_code run_command(unsigned bit, char *const *files, int *status, 
         return cli_engram_index(&o, files, e);
     case QUERY:
         return cli_engram_query(&o, files[0], e);
+    case EMBEDDER:
+        return cli_engram_embedder(&o, e);
     case CHECK:
         return cli_engram_check(&o, files, e);
     default:

@@ -6,10 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/coprocess.h"
+
 struct cli_verifier {
     struct cli_verifier_use use;
-    struct cli_judge *judge; /* NULL: it is a model */
-    struct cli_opened own;   /* of a file */
+    struct cli_coprocess *judge; /* NULL: it is a model */
+    struct cli_opened own;       /* of a file */
     struct cli_opened *model;
     int64_t n_tokens;
 };
@@ -107,7 +109,7 @@ void cli_verifier_close(struct cli_verifier *v)
 {
     if (v == NULL)
         return;
-    cli_judge_close(v->judge);
+    cli_coprocess_close(v->judge);
     cli_opened_close(&v->own);
     free(v);
 }

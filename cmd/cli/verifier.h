@@ -59,10 +59,10 @@ MUST_CHECK enum err_code cli_verifier_score(struct cli_verifier *v, struct cli_s
 int64_t cli_verifier_tokens(const struct cli_verifier *v); /* that a model has written so far */
 
 /* verifier_command.c */
-struct cli_judge;
-MUST_CHECK enum err_code cli_judge_open(struct cli_judge **out, const char *command, int32_t seconds, struct err *e);
-void cli_judge_close(struct cli_judge *j); /* NULL is allowed */
-MUST_CHECK enum err_code cli_judge_score(struct cli_judge *j, struct cli_solution *s, struct err *e);
+struct cli_coprocess;
+MUST_CHECK enum err_code cli_judge_open(struct cli_coprocess **out, const char *command, int32_t seconds,
+                                        struct err *e);
+MUST_CHECK enum err_code cli_judge_score(struct cli_coprocess *c, struct cli_solution *s, struct err *e);
 
 /* verifier_model.c: opened is another's, whose text and model are there */
 MUST_CHECK enum err_code cli_ask_verdicts(struct cli_opened *opened, bool think, int parallel, struct cli_solution *s,

@@ -1,13 +1,73 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* embed.c - vectors of texts: means of a model's hidden rows.                room: cmd */
+/* embed.c - vectors of texts: of a model, of another program, of a table.     room: cmd */
 #include "engram-build/embed.h"
 
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "base/io.h"
+#include "cli/coprocess.h"
 #include "run/run.h"
 
-enum err_code cli_embed_open(struct cli_embedder *m, const struct build_options *o, int layer, int64_t ctx,
-                             struct err *e)
+/* ---- numbers ---- */
+
+static enum err_code set_dims(struct cli_embedder *m, int dims, struct err *e)
+{
+    free(m->v);
+    m->v = malloc((size_t)CLI_EMBED_BATCH * (size_t)dims * sizeof *m->v);
+    m->dims = m->v != NULL ? dims : 0;
+    return m->v != NULL ? ERR_OK : err_nomem(e);
+}
+
+enum err_code cli_embed_numbers(struct cli_embedder *m, int i, const float *v, size_t n, struct err *e)
+{
+    if (n < 1 || n > RECALL_DIMS_MAX)
+        return err_set(e, ERR_IO, "a vector of %zu numbers: 1 to %d", n, RECALL_DIMS_MAX);
+    if (m->dims > 0 && n != (size_t)m->dims)
+        return err_set(e, ERR_IO, "a vector of %zu numbers, not %d", n, m->dims);
+    for (size_t d = 0; d < n; d++)
+        if (!isfinite(v[d]))
+            return err_set(e, ERR_IO, "number %zu of the vector is not finite", d + 1);
+    if (m->v == NULL && set_dims(m, (int)n, e))
+        return e->code;
+    memcpy(m->v + (size_t)i * n, v, n * sizeof *v);
+    return ERR_OK;
+}
+
+enum err_code cli_embed_line(struct cli_embedder *m, int i, struct str line, struct err *e)
+{
+    json_t *a = NULL;
+    const enum err_code parsed = json_parse(&a, line, "it", e);
+
+    if (parsed == ERR_NOMEM)
+        return parsed;
+    if (parsed != ERR_OK || !json_is_array(a)) {
+        json_decref(a);
+        return err_set(e, ERR_IO, "the line is not a JSON array of numbers");
+    }
+    const size_t n = json_array_size(a);
+    float *v = malloc((n + 1) * sizeof *v);
+    enum err_code code = v != NULL ? ERR_OK : err_nomem(e);
+
+    for (size_t d = 0; code == ERR_OK && d < n; d++) {
+        const json_t *x = json_array_get(a, d);
+
+        v[d] = (float)json_number_value(x);
+        if (!json_is_number(x))
+            code = err_set(e, ERR_IO, "the line is not a JSON array of numbers");
+    }
+    if (code == ERR_OK)
+        code = cli_embed_numbers(m, i, v, n, e);
+    json_decref(a);
+    free(v);
+    return code;
+}
+
+/* ---- a model ---- */
+
+enum err_code cli_embed_open_run(struct cli_embedder *m, const struct build_options *o, int layer, int64_t ctx,
+                                 struct err *e)
 {
     struct run_opts ro = { .n_seq = CLI_EMBED_BATCH,
                            .ctx_tokens = ctx,
@@ -25,20 +85,7 @@ enum err_code cli_embed_open(struct cli_embedder *m, const struct build_options 
     m->layer = layer >= 0 ? layer : info->n_layer / 4 > 0 ? info->n_layer / 4 - 1 : 0;
     if (m->layer >= info->n_layer)
         return err_set(e, ERR_ARG, "--layer %d: the model has %d", m->layer, info->n_layer);
-    m->dims = info->n_embd;
-    m->v = malloc((size_t)CLI_EMBED_BATCH * (size_t)m->dims * sizeof *m->v);
-    if (m->v == NULL)
-        return err_nomem(e);
     return cli_open_run(&m->run, &m->x, &ro, e);
-}
-
-void cli_embed_close(struct cli_embedder *m)
-{
-    run_close(m->run);
-    for (int i = 0; i < CLI_EMBED_BATCH; i++)
-        text_tokens_free(&m->token[i]);
-    free(m->v);
-    cli_opened_close(&m->x);
 }
 
 /* Means of the rows of texts token[from .. from + n), in one step if all have room there. */
@@ -77,7 +124,7 @@ static enum err_code embed_step(struct cli_embedder *m, int from, int n, struct 
     return code;
 }
 
-enum err_code cli_embed_run(struct cli_embedder *m, struct err *e)
+static enum err_code run_model(struct cli_embedder *m, struct err *e)
 {
     const int rows_max = run_rows_max(m->run);
 
@@ -92,7 +139,7 @@ enum err_code cli_embed_run(struct cli_embedder *m, struct err *e)
     return ERR_OK;
 }
 
-enum err_code cli_embed_add(struct cli_embedder *m, struct str text, bool *took, struct err *e)
+static enum err_code add_tokens(struct cli_embedder *m, struct str text, bool *took, struct err *e)
 {
     struct text_tokens *t = &m->token[m->n];
 
@@ -101,6 +148,110 @@ enum err_code cli_embed_add(struct cli_embedder *m, struct str text, bool *took,
         return e->code;
     t->n = t->n < CLI_EMBED_CTX ? t->n : CLI_EMBED_CTX;
     *took = t->n > 0;
-    m->n += *took;
     return ERR_OK;
+}
+
+/* ---- another program ---- */
+
+static enum err_code start_command(struct cli_embedder *m, const struct build_options *o, struct err *e)
+{
+    const struct cli_coprocess_opts co = { .name = "--embed-command",
+                                           .asked = "text",
+                                           .answer = "vector",
+                                           .option = "--embed-time",
+                                           .seconds = o->embed_seconds,
+                                           .bad = ERR_IO };
+
+    m->command_number = io_hash(0, o->embed_command, strlen(o->embed_command));
+    return cli_coprocess_open(&m->command, o->embed_command, &co, e);
+}
+
+/* As a JSON string: a text may have several lines. */
+static enum err_code add_line(struct cli_embedder *m, struct str text, struct err *e)
+{
+    json_t *s = json_bytes(text);
+    char *line = s != NULL ? json_line(s) : NULL;
+    enum err_code code = line != NULL ? ERR_OK : err_nomem(e);
+
+    json_decref(s);
+    if (m->n == 0)
+        m->lines.n = 0;
+    if (code == ERR_OK && (cli_buf_add(&m->lines, str_of(line), e) || cli_buf_add(&m->lines, STR("\n"), e)))
+        code = e->code;
+    free(line);
+    return code;
+}
+
+static enum err_code take_line(void *ctx, int i, struct str line, struct err *e)
+{
+    return cli_embed_line(ctx, i, line, e);
+}
+
+/* ---- any of them ---- */
+
+enum err_code cli_embed_open(struct cli_embedder *m, const struct build_options *o, enum recall_maker maker,
+                             const char *path, int layer, struct err *e)
+{
+    int dims = 0;
+
+    m->maker = maker;
+    if (maker == RECALL_MODEL)
+        return m->run == NULL && cli_embed_open_run(m, o, layer, CLI_EMBED_CTX, e)
+                   ? e->code
+                   : set_dims(m, model_info(m->x.model)->n_embd, e);
+    if (maker == RECALL_ELSEWHERE)
+        return o->embed_command != NULL ? start_command(m, o, e) : ERR_OK;
+    return cli_embed_table_open(&m->table, path, &dims, e) ? e->code : set_dims(m, dims, e);
+}
+
+void cli_embed_close(struct cli_embedder *m)
+{
+    run_close(m->run);
+    for (int i = 0; i < CLI_EMBED_BATCH; i++)
+        text_tokens_free(&m->token[i]);
+    cli_coprocess_close(m->command);
+    cli_buf_free(&m->lines);
+    cli_embed_table_close(&m->table);
+    free(m->v);
+    cli_opened_close(&m->x);
+}
+
+struct recall_vectors cli_embed_made(const struct cli_embedder *m)
+{
+    struct recall_vectors v = { .maker = m->maker, .dims = m->dims };
+
+    if (m->maker == RECALL_MODEL) {
+        v.model = model_fingerprint(m->x.model);
+        v.layer = m->layer;
+    } else if (m->maker == RECALL_ELSEWHERE)
+        v.model = m->command_number;
+    else {
+        v.model = m->table.fingerprint;
+        v.path = m->table.path;
+    }
+    return v;
+}
+
+enum err_code cli_embed_add(struct cli_embedder *m, struct str text, bool *took, struct err *e)
+{
+    enum err_code code;
+
+    *took = true;
+    if (m->maker == RECALL_MODEL)
+        code = add_tokens(m, text, took, e);
+    else if (m->maker == RECALL_ELSEWHERE)
+        code = add_line(m, text, e);
+    else
+        code = cli_embed_table_text(&m->table, text, m->v + (size_t)m->n * (size_t)m->dims, took, e);
+    m->n += code == ERR_OK && *took;
+    return code;
+}
+
+enum err_code cli_embed_run(struct cli_embedder *m, struct err *e)
+{
+    if (m->maker == RECALL_MODEL)
+        return run_model(m, e);
+    if (m->maker == RECALL_EMBEDDER || m->n == 0)
+        return ERR_OK;
+    return cli_coprocess_ask(m->command, (struct str){ m->lines.p, m->lines.n }, m->n, take_line, m, e);
 }

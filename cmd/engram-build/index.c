@@ -18,6 +18,9 @@ struct indexing {
     struct cli_embedder m;
     struct recall_builder *b;
     struct recall *old;  /* the index that is there; NULL: none whose vectors are of use */
+    bool made;           /* there are vectors */
+    bool sized;          /* the builder has room for vectors */
+    int64_t n_given;     /* vectors of a file */
     int64_t n_old;       /* texts whose vectors it had */
     struct cli_buf open; /* the document that is being read; the text whose vector is wanted */
     int64_t n_cut;       /* texts that were too long for one */
@@ -196,6 +199,61 @@ static enum err_code take_walked(void *ctx, const struct cli_walked *file, struc
 
 /* ---- vectors ---- */
 
+/* Room for the vectors, whose length is known now, and those of texts that the index has already. An index of other
+ * vectors has none that fit, and one that is damaged is written anew. */
+static enum err_code begin_vectors(struct indexing *x, struct err *e)
+{
+    const struct recall_vectors made = cli_embed_made(&x->m);
+
+    x->sized = true;
+    if (recall_build_vectors(x->b, &made, e))
+        return e->code;
+    return x->old != NULL ? recall_build_reuse(x->b, x->old, &x->n_old, e) : ERR_OK;
+}
+
+static enum err_code open_old(struct indexing *x, struct err *e)
+{
+    const struct recall_vectors made = cli_embed_made(&x->m);
+    struct err ignored;
+
+    if (access(x->o->out, F_OK) != 0)
+        return ERR_OK;
+    if (recall_open(&x->old, x->o->out, &ignored)) {
+        x->old = NULL;
+        return ignored.code == ERR_NOMEM ? err_copy(e, &ignored) : ERR_OK;
+    }
+    if (!recall_same_vectors(x->old, &made)) {
+        recall_close(x->old);
+        x->old = NULL;
+        return ERR_OK;
+    }
+    x->m.dims = recall_info(x->old).dims; /* a command's, too */
+    return ERR_OK;
+}
+
+static enum err_code take_vector(void *ctx, struct err *e)
+{
+    struct indexing *x = ctx;
+    const int64_t all = recall_build_count(x->b);
+
+    if (x->n_given == all)
+        return err_set(e, ERR_FORMAT, "%s: more vectors than the %lld texts", x->o->vectors, (long long)all);
+    if (!x->sized && begin_vectors(x, e))
+        return e->code;
+    recall_build_vector(x->b, x->n_given++, x->m.v);
+    return ERR_OK;
+}
+
+static enum err_code take_file(struct indexing *x, struct err *e)
+{
+    if (cli_embed_file(&x->m, x->o, take_vector, x, e))
+        return e->code;
+    if (x->n_given < recall_build_count(x->b))
+        return err_set(e, ERR_FORMAT, "%s: %lld vectors for %lld texts", x->o->vectors, (long long)x->n_given,
+                       (long long)recall_build_count(x->b));
+    return ERR_OK;
+}
+
 static enum err_code embed_waiting(struct indexing *x, const int64_t *number, int64_t done, struct err *e)
 {
     const int64_t all = recall_build_count(x->b);
@@ -203,6 +261,8 @@ static enum err_code embed_waiting(struct indexing *x, const int64_t *number, in
     if (cli_interrupted())
         return err_set(e, ERR_CANCEL, "interrupted");
     if (cli_embed_run(&x->m, e))
+        return e->code;
+    if (!x->sized && begin_vectors(x, e))
         return e->code;
     for (int i = 0; i < x->m.n; i++)
         recall_build_vector(x->b, number[i], x->m.v + (size_t)i * (size_t)x->m.dims);
@@ -218,6 +278,8 @@ static enum err_code embed_texts(struct indexing *x, struct err *e)
     const int64_t all = recall_build_count(x->b);
     int64_t number[CLI_EMBED_BATCH];
 
+    if (open_old(x, e) || (x->m.dims > 0 && begin_vectors(x, e)))
+        return e->code;
     for (int64_t i = 0; i < all; i++) {
         struct str heading, text = recall_build_text(x->b, i, &heading);
         bool took;
@@ -234,7 +296,7 @@ static enum err_code embed_texts(struct indexing *x, struct err *e)
         if (x->m.n == CLI_EMBED_BATCH && embed_waiting(x, number, i + 1, e))
             return e->code;
     }
-    return embed_waiting(x, number, all, e);
+    return x->m.n > 0 ? embed_waiting(x, number, all, e) : ERR_OK;
 }
 
 static bool show_progress(void *ctx, uint64_t done, uint64_t total)
@@ -248,38 +310,17 @@ static bool show_progress(void *ctx, uint64_t done, uint64_t total)
 static enum err_code open_index(struct indexing *x, struct err *e)
 {
     const struct build_options *o = x->o;
+    const enum recall_maker maker = o->embedder != NULL                              ? RECALL_EMBEDDER
+                                    : o->embed_command != NULL || o->vectors != NULL ? RECALL_ELSEWHERE
+                                                                                     : RECALL_MODEL;
     struct recall_build_opts bo = { .versions = o->keep };
 
     if (cli_open(&x->m.x, &o->model, e) || cli_open_text(&x->m.x, true, e))
         return e->code;
     bo.tokenizer = text_fingerprint(x->m.x.gguf);
-    if (o->vectors == NULL) {
-        if (cli_embed_open(&x->m, o, o->layer, CLI_EMBED_CTX, e))
-            return e->code;
-        bo.model = model_fingerprint(x->m.x.model);
-        bo.dims = x->m.dims;
-        bo.layer = x->m.layer;
-    }
+    if (x->made && cli_embed_open(&x->m, o, maker, o->embedder, o->layer, e))
+        return e->code;
     return recall_build_open(&x->b, &bo, e);
-}
-
-/* The vectors of texts that the index has already. An index of another model has none that fit, and one that is damaged
- * is written anew. */
-static enum err_code reuse_vectors(struct indexing *x, struct err *e)
-{
-    struct err ignored;
-
-    if (access(x->o->out, F_OK) != 0)
-        return ERR_OK;
-    if (recall_open(&x->old, x->o->out, &ignored)) {
-        x->old = NULL;
-        return ignored.code == ERR_NOMEM ? err_copy(e, &ignored) : ERR_OK;
-    }
-    const struct recall_info i = recall_info(x->old);
-
-    if (i.model != model_fingerprint(x->m.x.model) || i.dims != x->m.dims || i.layer != x->m.layer)
-        return ERR_OK;
-    return recall_build_reuse(x->b, x->old, &x->n_old, e);
 }
 
 enum err_code cli_engram_index(const struct build_options *o, char *const *files, struct err *e)
@@ -293,12 +334,13 @@ enum err_code cli_engram_index(const struct build_options *o, char *const *files
     if (x == NULL)
         return err_nomem(e);
     x->o = o;
+    x->made = o->vectors == NULL || strcmp(o->vectors, "none") != 0;
     code = io_lock(&lock, o->out, e) || open_index(x, e) ? e->code : ERR_OK;
     if (code == ERR_OK)
         code = o->documents ? cli_walk(&o->walk, files, take_walked, x, e)
                             : cli_engram_read(o, files, NULL, NULL, take_piece, x, e);
-    if (code == ERR_OK && o->vectors == NULL)
-        code = reuse_vectors(x, e) ? e->code : embed_texts(x, e);
+    if (code == ERR_OK && x->made)
+        code = o->vectors != NULL ? take_file(x, e) : embed_texts(x, e);
     const long long n = code == ERR_OK ? recall_build_count(x->b) : 0;
 
     if (code == ERR_OK && n == 0)

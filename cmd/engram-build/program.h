@@ -9,6 +9,7 @@
 
 struct engram_heard;
 struct pool;
+struct recall;
 struct text;
 
 struct build_options {
@@ -24,7 +25,9 @@ struct build_options {
     struct cli_walk_opts walk;
     bool documents; /* index: files are cut into texts, of these many bytes */
     int32_t chunk, overlap;
-    const char *vectors; /* index: "none" or NULL */
+    const char *vectors; /* index: "none", a file, or NULL */
+    const char *embed_command, *embedder, *tokenizer;
+    int32_t embed_seconds;
     bool lines, jsonl, json, quiet, verbose, force;
     bool replaces; /* out is there, and holds something */
     int64_t day;   /* of date, or today */
@@ -73,6 +76,10 @@ struct progress cli_engram_progress(void);
 /* index.c: texts into an index; the nearest ones of an index as JSON lines */
 MUST_CHECK enum err_code cli_engram_index(const struct build_options *o, char *const *files, struct err *e);
 MUST_CHECK enum err_code cli_engram_query(const struct build_options *o, const char *path, struct err *e);
+/* embedder.c: a table of vectors for tokens as a GGUF file */
+MUST_CHECK enum err_code cli_engram_embedder(const struct build_options *o, struct err *e);
+/* Adds to o where a text of an index comes from, and the members of its object. */
+MUST_CHECK enum err_code cli_engram_origin(json_t *o, const struct recall *r, int64_t text, struct err *e);
 /* score.c: a model's perplexity on texts without and with tables */
 MUST_CHECK enum err_code cli_engram_score(const struct build_options *o, char *const *files, struct err *e);
 /* What the model says of texts, of files or of one text. */

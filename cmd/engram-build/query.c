@@ -120,7 +120,7 @@ static json_t *json_time(int64_t ns)
                                                                                                  : json_null();
 }
 
-static enum err_code add_origin(json_t *o, const struct recall *r, int64_t text, struct err *e)
+enum err_code cli_engram_origin(json_t *o, const struct recall *r, int64_t text, struct err *e)
 {
     const struct recall_origin from = recall_origin_of(r, text);
     json_t *members;
@@ -143,7 +143,7 @@ static enum err_code print_json(const struct query *q, struct str question, cons
 
     if (hit->share > 0)
         cli_json_set(o, "share", cli_json_real((double)hit->share));
-    if (add_origin(o, q->r, hit->text, e)) {
+    if (cli_engram_origin(o, q->r, hit->text, e)) {
         json_decref(o);
         return e->code;
     }
@@ -252,24 +252,61 @@ static enum err_code first_token(const struct text *text, struct str word, int32
     return code;
 }
 
+/* What makes a question's vector as those of the texts were made. */
+static enum err_code open_vectors(struct query *q, const char *path, struct err *e)
+{
+    static const char *const makers[] = { "model", "program", "embedder" };
+    const struct recall_info i = recall_info(q->r);
+    const enum recall_maker wanted = q->o->embed_command != NULL ? RECALL_ELSEWHERE
+                                     : q->o->embedder != NULL    ? RECALL_EMBEDDER
+                                                                 : i.maker;
+    const char *embedder = q->o->embedder != NULL ? q->o->embedder : i.path;
+
+    if (i.dims == 0)
+        return err_set(e, ERR_FORMAT, "%s: has no vectors (--bm25 does without)", path);
+    if (wanted != i.maker)
+        return err_set(e, ERR_FORMAT, "%s: its vectors were made with a%s %s: --%s does not fit", path,
+                       i.maker == RECALL_EMBEDDER ? "n" : "", makers[i.maker],
+                       q->o->embedder != NULL ? "embedder" : "embed-command");
+    if (i.maker == RECALL_ELSEWHERE && q->o->embed_command == NULL)
+        return err_set(e, ERR_FORMAT,
+                       "%s: its vectors are from elsewhere: --embed-command makes a question's (--bm25 does without)",
+                       path);
+    if (i.maker == RECALL_EMBEDDER && *embedder == '\0')
+        return err_set(e, ERR_FORMAT, "%s: --embedder names the file that its vectors are of (--bm25 does without)",
+                       path);
+    if (cli_embed_open(&q->m, q->o, i.maker, embedder, i.layer, e))
+        return q->o->embedder == NULL && i.maker == RECALL_EMBEDDER
+                   ? err_wrap(e, "%s: its embedder (--embedder names another place)", path)
+                   : e->code;
+    struct recall_vectors made = cli_embed_made(&q->m);
+
+    if (i.maker == RECALL_ELSEWHERE) {
+        q->m.dims = i.dims; /* the command may be another one: its vectors have the same length */
+        made = (struct recall_vectors){ i.maker, i.model, i.dims, i.layer, NULL };
+    }
+    return recall_same_vectors(q->r, &made)
+               ? ERR_OK
+               : err_set(e, ERR_FORMAT, "%s: its vectors were made with another %s (--bm25 does without)", path,
+                         makers[i.maker]);
+}
+
 static enum err_code open_query(struct query *q, const char *path, struct err *e)
 {
     if (recall_open(&q->r, path, e) || cli_open(&q->m.x, &q->o->model, e) || cli_open_text(&q->m.x, true, e) ||
         cli_notes_check(q->r, path, q->m.x.gguf, e))
         return e->code;
-    const struct recall_info i = recall_info(q->r);
-    const bool needs = q->o->hybrid || q->o->flat || q->o->vectors != NULL;
+    const bool has = recall_info(q->r).dims > 0;
 
     q->words = q->o->vectors == NULL;
-    q->vectors = !q->o->bm25 && (needs || i.dims > 0);
+    q->vectors = !q->o->bm25 && (has || q->o->hybrid || q->o->flat || !q->words || q->o->embed_command != NULL ||
+                                 q->o->embedder != NULL);
     if (!q->vectors && !q->o->rerank)
         return ERR_OK;
-    if (q->vectors && i.dims == 0)
-        return err_set(e, ERR_FORMAT, "%s: has no vectors (--bm25 does without)", path);
-    if (cli_embed_open(&q->m, q->o, i.layer, q->o->rerank ? CTX_RERANK : CLI_EMBED_CTX, e))
+    if (q->o->rerank && cli_embed_open_run(&q->m, q->o, recall_info(q->r).layer, CTX_RERANK, e))
         return e->code;
-    if (q->vectors && (i.model != model_fingerprint(q->m.x.model) || i.dims != q->m.dims))
-        return err_set(e, ERR_FORMAT, "%s: its vectors were made with another model (--bm25 does without)", path);
+    if (q->vectors && open_vectors(q, path, e))
+        return e->code;
     if (pool_open(&q->pool, q->o->model.n_threads > 0 ? q->o->model.n_threads : pool_cpus(), e))
         return e->code;
     if (!q->o->rerank)

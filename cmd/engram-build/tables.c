@@ -195,6 +195,27 @@ static enum err_code look_at_index(const struct build_options *o, const char *pa
     return code;
 }
 
+static enum err_code dump_index(const char *path, struct err *e)
+{
+    struct recall *r;
+    enum err_code code = ERR_OK;
+
+    if (recall_open(&r, path, e))
+        return e->code;
+    for (int64_t i = 0; code == ERR_OK && i < recall_info(r).n_texts; i++) {
+        json_t *o =
+            json_pack("{s:s, s:I, s:o}", "type", "text", "id", (json_int_t)i, "text", json_bytes(recall_text(r, i)));
+
+        code = o == NULL ? err_nomem(e) : cli_engram_origin(o, r, i, e);
+        if (code != ERR_OK)
+            json_decref(o);
+        else
+            code = cli_interrupted() ? err_set(e, ERR_CANCEL, "interrupted") : cli_json_line(o, e);
+    }
+    recall_close(r);
+    return code;
+}
+
 static enum err_code open_one(struct engram **g, const struct build_options *o, const char *path, struct err *e)
 {
     return engram_open(g, &path, 1, &(struct engram_opts){ .day = o->day }, e);
@@ -244,6 +265,10 @@ enum err_code cli_engram_dump(const struct build_options *o, char *const *files,
 
     if (s == NULL)
         return err_nomem(e);
+    if (is_index(files[0])) {
+        free(s);
+        return dump_index(files[0], e);
+    }
     d.code = find_sources(s, files, NULL, e);
 
     if (d.code == ERR_OK && o->model.file != NULL) /* rows as text, too */

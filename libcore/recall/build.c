@@ -18,6 +18,8 @@ struct heap {
 };
 struct recall_builder {
     struct recall_build_opts o;
+    struct recall_vectors v; /* dims 0: there are none; path is not used */
+    char path[RECALL_PATH_BYTES];
     uint64_t stride, n;
     struct heap vector, text_end, text, length, use, words; /* words: of all uses */
     const struct recall *old;                               /* whose mean is used, and whose vectors; NULL: none */
@@ -51,16 +53,33 @@ static enum err_code push_bytes(struct heap *h, const void *p, size_t n, struct 
 
 enum err_code recall_build_open(struct recall_builder **out, const struct recall_build_opts *o, struct err *e)
 {
-    struct recall_builder *b;
+    struct recall_builder *b = calloc(1, sizeof *b);
 
-    if (o->dims < 0 || o->dims > RECALL_DIMS_MAX || o->layer < 0)
-        return err_set(e, ERR_ARG, "vectors of %d numbers, of layer %d", o->dims, o->layer);
-    b = calloc(1, sizeof *b);
     if (b == NULL)
         return err_nomem(e);
     b->o = *o;
-    b->stride = recall_stride((uint64_t)o->dims);
     *out = b;
+    return ERR_OK;
+}
+
+enum err_code recall_build_vectors(struct recall_builder *b, const struct recall_vectors *v, struct err *e)
+{
+    const uint64_t stride = recall_stride((uint64_t)v->dims);
+    void *p;
+
+    if (v->dims < 1 || v->dims > RECALL_DIMS_MAX || v->layer < 0)
+        return err_set(e, ERR_ARG, "vectors of %d numbers, of layer %d", v->dims, v->layer);
+    p = calloc((size_t)b->n + 1, (size_t)stride * sizeof(float));
+    if (p == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory: %llu vectors of %d numbers", (unsigned long long)b->n, v->dims);
+    free(b->vector.p);
+    b->vector.p = p;
+    b->vector.n = (size_t)(b->n * stride) * sizeof(float);
+    b->stride = stride;
+    b->v = *v;
+    b->path[0] = '\0';
+    if (v->path != NULL && strlen(v->path) < sizeof b->path)
+        memcpy(b->path, v->path, strlen(v->path) + 1);
     return ERR_OK;
 }
 
@@ -158,11 +177,8 @@ enum err_code recall_build_add(struct recall_builder *b, struct str text, const 
     if (add_words(b, o->heading, &length, e) || add_words(b, text, &length, e) || add_origin(b, o, hash, e))
         return e->code;
     if (push_bytes(&b->text, text.p, text.n, e) || push_bytes(&b->text_end, &end, sizeof end, e) ||
-        push_bytes(&b->length, &length, sizeof length, e) || grow_heap(&b->vector, b->stride * sizeof(float), e))
+        push_bytes(&b->length, &length, sizeof length, e))
         return e->code;
-    if (b->stride > 0)
-        memset((char *)b->vector.p + b->vector.n, 0, b->stride * sizeof(float));
-    b->vector.n += b->stride * sizeof(float);
     b->n++;
     return ERR_OK;
 }
@@ -261,7 +277,7 @@ bool recall_build_has_vector(const struct recall_builder *b, int64_t i)
 
 void recall_build_vector(struct recall_builder *b, int64_t i, const float *v)
 {
-    memcpy((float *)b->vector.p + (uint64_t)i * b->stride, v, (size_t)b->o.dims * sizeof *v);
+    memcpy((float *)b->vector.p + (uint64_t)i * b->stride, v, (size_t)b->v.dims * sizeof *v);
 }
 
 /* ---- the lists of words ---- */
@@ -367,7 +383,7 @@ static enum err_code sort_by_stem(struct lists *l, struct err *e)
 /* The mean of all, or that of the old index, taken away from each that does not come from there. */
 static enum err_code center(struct recall_builder *b, float *mean, struct err *e)
 {
-    const uint64_t dims = (uint64_t)b->o.dims;
+    const uint64_t dims = (uint64_t)b->v.dims;
     float *v = b->vector.p;
     double *sum;
 
@@ -392,8 +408,8 @@ static enum err_code center(struct recall_builder *b, float *mean, struct err *e
     return ERR_OK;
 }
 
-static enum err_code write_parts(const char *path, const struct sizes *s, const struct part raw[ARRAYS], int versions,
-                                 struct err *e)
+static enum err_code write_parts(const char *path, const struct recall_builder *b, const struct sizes *s,
+                                 const struct part raw[ARRAYS], struct err *e)
 {
     static const unsigned char zeros[ALIGN_BYTES];
     unsigned char head[HEAD_BYTES] = { 0 };
@@ -405,7 +421,7 @@ static enum err_code write_parts(const char *path, const struct sizes *s, const 
     recall_array_bytes(bytes, s);
     if (io_out_open(&out, path, e))
         return e->code;
-    io_out_versions(out, versions);
+    io_out_versions(out, b->o.versions);
     code = io_out_write(out, head, sizeof head, e);
     for (int i = 0; code == ERR_OK && i < ARRAYS; i++) {
         const size_t pad = (size_t)(bytes[i] - raw[i].bytes);
@@ -422,7 +438,7 @@ static enum err_code write_parts(const char *path, const struct sizes *s, const 
         code = io_out_write(out, all, (size_t)bytes[i], e);
         free(all);
     }
-    recall_put_head(head, s, sum);
+    recall_put_head(head, s, b->path, sum);
     if (code == ERR_OK)
         code = io_out_patch(out, 0, head, sizeof head, e);
     return io_out_end(out, code, e);
@@ -457,7 +473,7 @@ static bool take_graph(const struct recall_builder *b, struct graph *g)
 static enum err_code commit_index(struct recall_builder *b, struct lists *l, struct graph *g, float *mean,
                                   const char *path, const struct progress *p, struct err *e)
 {
-    const bool graph = b->n > 1 && b->o.dims > 0 && (b->o.graph || b->n > RECALL_FLAT_MAX);
+    const bool graph = b->n > 1 && b->v.dims > 0 && (b->o.graph || b->n > RECALL_FLAT_MAX);
 
     if (make_lists(b, l, e) || sort_by_stem(l, e) || center(b, mean, e))
         return e->code;
@@ -465,10 +481,10 @@ static enum err_code commit_index(struct recall_builder *b, struct lists *l, str
     if (graph && !take_graph(b, g) && recall_graph_make(g, p, e))
         return e->code;
     const struct sizes s = { .tokenizer = b->o.tokenizer,
-                             .model = b->o.model,
+                             .model = b->v.model,
                              .n_texts = b->n,
-                             .dims = (uint64_t)b->o.dims,
-                             .layer = (uint64_t)b->o.layer,
+                             .dims = (uint64_t)b->v.dims,
+                             .layer = (uint64_t)b->v.layer,
                              .text_bytes = b->text.n,
                              .n_words = l->word_end.n / 8,
                              .word_bytes = l->word.n,
@@ -479,7 +495,8 @@ static enum err_code commit_index(struct recall_builder *b, struct lists *l, str
                              .n_files = b->file_end.n / 8,
                              .file_bytes = b->file.n,
                              .heading_bytes = b->heading.n,
-                             .members_bytes = b->members.n };
+                             .members_bytes = b->members.n,
+                             .maker = (uint64_t)b->v.maker };
     const struct part raw[ARRAYS] = {
         { mean, 4 * b->stride },
         { b->vector.p, b->vector.n },
@@ -504,7 +521,7 @@ static enum err_code commit_index(struct recall_builder *b, struct lists *l, str
         { l->by_stem.p, l->by_stem.n },
     };
 
-    return write_parts(path, &s, raw, b->o.versions, e);
+    return write_parts(path, b, &s, raw, e);
 }
 
 enum err_code recall_build_commit(struct recall_builder *b, const char *path, const struct progress *p, struct err *e)

@@ -8,8 +8,9 @@
 #include "recall/recall.h"
 
 enum {
-    FORMAT = 2,
-    FORMAT_OLD = 1, /* has no origins */
+    FORMAT = 3,
+    FORMAT_PLAIN = 2, /* its vectors are a model's, in the file */
+    FORMAT_OLD = 1,   /* has no origins */
     HEAD_BYTES = 512,
     ALIGN_BYTES = 64,
     LANES = 16,          /* a vector in the file is padded to a multiple of this many floats */
@@ -61,6 +62,8 @@ struct sizes {
     uint64_t tokenizer, model, n_texts, dims, layer, text_bytes, n_words, word_bytes, n_postings, n_upper, graph;
     /* Since version 2; behind the sum of the arrays in the head. */
     uint64_t origins /* 0 or 1: whether there are any */, n_files, file_bytes, heading_bytes, members_bytes;
+    /* Since version 3; 0 before. */
+    uint64_t maker;
 };
 
 /* n: a multiple of LANES */
@@ -70,6 +73,7 @@ struct recall {
     recall_dot *dot;
     struct io_map map;
     struct sizes s;
+    char path[RECALL_PATH_BYTES];
     uint64_t stride;
     const float *mean, *vector;
     const uint64_t *text_end, *word_end, *posting_end;
@@ -95,7 +99,7 @@ struct part {
 /* open.c */
 uint64_t recall_stride(uint64_t dims);
 void recall_array_bytes(uint64_t bytes[ARRAYS], const struct sizes *s);
-void recall_put_head(unsigned char head[HEAD_BYTES], const struct sizes *s, uint64_t sum);
+void recall_put_head(unsigned char head[HEAD_BYTES], const struct sizes *s, const char *path, uint64_t sum);
 /* Of the arrays, one after the other; origins: of all of them. */
 uint64_t recall_sum(const struct part part[ARRAYS], bool origins);
 

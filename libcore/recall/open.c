@@ -12,6 +12,8 @@ enum {
     WORD_SIZES = 2, /* up to the sum */
     WORD_SUM = 13,
     OLD_SIZES = WORD_SUM - WORD_SIZES,
+    PLAIN_SIZES = 5, /* behind the sum, in FORMAT_PLAIN */
+    WORD_PATH = 22,
     WORD_HASH = HEAD_BYTES / 8 - 1
 };
 
@@ -49,9 +51,9 @@ void recall_array_bytes(uint64_t bytes[ARRAYS], const struct sizes *s)
         bytes[i] = (raw[i] + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
 }
 
-void recall_put_head(unsigned char head[HEAD_BYTES], const struct sizes *s, uint64_t sum)
+void recall_put_head(unsigned char head[HEAD_BYTES], const struct sizes *s, const char *path, uint64_t sum)
 {
-    const uint64_t format = FORMAT;
+    const uint64_t format = s->maker == RECALL_MODEL ? FORMAT_PLAIN : FORMAT;
     uint64_t hash;
 
     memset(head, 0, HEAD_BYTES);
@@ -60,6 +62,7 @@ void recall_put_head(unsigned char head[HEAD_BYTES], const struct sizes *s, uint
     memcpy(head + 8 * WORD_SIZES, s, 8 * OLD_SIZES);
     memcpy(head + 8 * (WORD_SUM + 1), &s->origins, sizeof *s - 8 * OLD_SIZES);
     memcpy(head + 8 * WORD_SUM, &sum, 8);
+    memcpy(head + 8 * WORD_PATH, path, strlen(path));
     hash = io_hash(0, head, HEAD_BYTES - 8);
     memcpy(head + 8 * WORD_HASH, &hash, 8);
 }
@@ -193,7 +196,7 @@ static enum err_code place_arrays(struct recall *r, struct part part[ARRAYS], st
     if (s->n_texts > RECALL_TEXTS_MAX || s->dims > RECALL_DIMS_MAX || s->text_bytes > left || s->n_words > most ||
         s->word_bytes > left || s->n_postings > most || s->n_upper > most || s->graph > 1 || s->layer > INT32_MAX ||
         s->origins > 1 || s->n_files > most || s->file_bytes > left || s->heading_bytes > left ||
-        s->members_bytes > left)
+        s->members_bytes > left || s->maker > RECALL_EMBEDDER)
         return err_set(e, ERR_FORMAT, "is larger than the file, or than an index can be");
     recall_array_bytes(bytes, s);
     for (int i = 0; i < ARRAYS; i++) {
@@ -246,14 +249,17 @@ static enum err_code open_map(struct recall *r, struct err *e)
     if (r->map.size < HEAD_BYTES || memcmp(r->map.data, RECALL_MAGIC, 8) != 0)
         return err_set(e, ERR_FORMAT, "not an index of texts");
     memcpy(word, r->map.data, sizeof word);
-    if (word[WORD_FORMAT] != FORMAT && word[WORD_FORMAT] != FORMAT_OLD)
-        return err_set(e, ERR_UNSUPPORTED, "version %" PRIu64 " of the format; this program knows %d and %d",
+    if (word[WORD_FORMAT] < FORMAT_OLD || word[WORD_FORMAT] > FORMAT)
+        return err_set(e, ERR_UNSUPPORTED, "version %" PRIu64 " of the format; this program knows %d to %d",
                        word[WORD_FORMAT], FORMAT_OLD, FORMAT);
     if (word[WORD_HASH] != io_hash(0, r->map.data, HEAD_BYTES - 8))
         return err_set(e, ERR_FORMAT, "wrong checksum of the head");
     memcpy(&r->s, word + WORD_SIZES, 8 * OLD_SIZES);
+    if (word[WORD_FORMAT] != FORMAT_OLD)
+        memcpy(&r->s.origins, word + WORD_SUM + 1,
+               word[WORD_FORMAT] == FORMAT ? sizeof r->s - 8 * OLD_SIZES : 8 * PLAIN_SIZES);
     if (word[WORD_FORMAT] == FORMAT)
-        memcpy(&r->s.origins, word + WORD_SUM + 1, sizeof r->s - 8 * OLD_SIZES);
+        memcpy(r->path, word + WORD_PATH, sizeof r->path - 1);
     if (place_arrays(r, part, e))
         return e->code;
     if (word[WORD_SUM] != recall_sum(part, r->s.origins != 0))
@@ -290,9 +296,22 @@ void recall_close(struct recall *r)
 
 struct recall_info recall_info(const struct recall *r)
 {
-    return (struct recall_info){ r->s.tokenizer,       r->s.model,         (int64_t)r->s.n_texts,
-                                 (int)r->s.dims,       (int)r->s.layer,    (int64_t)r->s.n_words,
-                                 (int64_t)r->map.size, r->upper_at != NULL };
+    return (struct recall_info){ r->s.tokenizer,
+                                 r->s.model,
+                                 (int64_t)r->s.n_texts,
+                                 (int)r->s.dims,
+                                 (int)r->s.layer,
+                                 (int64_t)r->s.n_words,
+                                 (int64_t)r->map.size,
+                                 r->upper_at != NULL,
+                                 (enum recall_maker)r->s.maker,
+                                 r->path };
+}
+
+bool recall_same_vectors(const struct recall *r, const struct recall_vectors *v)
+{
+    return r->s.dims > 0 && r->s.maker == v->maker && r->s.model == v->model && r->s.layer == (uint64_t)v->layer &&
+           (v->dims == 0 || r->s.dims == (uint64_t)v->dims);
 }
 
 /* Part i of bytes that are cut at `end`. */

@@ -31,12 +31,22 @@ enum {
 MUST_CHECK enum err_code recall_open(struct recall **out, const char *path, struct err *e);
 void recall_close(struct recall *r); /* NULL is allowed */
 
+/* What made the vectors. */
+enum recall_maker {
+    RECALL_MODEL,     /* means of its rows after a layer */
+    RECALL_ELSEWHERE, /* another program */
+    RECALL_EMBEDDER,  /* a file of a vector for each token */
+};
+enum { RECALL_PATH_BYTES = 320 };
 struct recall_info {
-    uint64_t tokenizer, model; /* text_fingerprint() and model_fingerprint() of what made the vectors */
+    uint64_t tokenizer; /* text_fingerprint() of the model's file, for the weights of words */
+    uint64_t model;     /* model_fingerprint(), or a number of the program or file, that made the vectors */
     int64_t n_texts;
     int dims, layer; /* of the vectors, dims 0: there are none; means of the rows after this layer */
     int64_t n_words, bytes;
     bool graph; /* recall_near() need not compare every vector */
+    enum recall_maker maker;
+    const char *path; /* of the embedder's file; "": not known */
 };
 struct recall_info recall_info(const struct recall *r);
 struct str recall_text(const struct recall *r, int64_t i);
@@ -100,10 +110,9 @@ MUST_CHECK enum err_code recall_answer(struct recall_said *out, struct str docum
 /* ---- building ---- */
 
 struct recall_build_opts {
-    uint64_t tokenizer, model;
-    int dims, layer; /* dims 0: without vectors */
-    bool graph;      /* also for few texts */
-    int versions;    /* old files that stay: PATH.1, PATH.2 and so on; 0: none are made */
+    uint64_t tokenizer;
+    bool graph;   /* also for few texts */
+    int versions; /* old files that stay: PATH.1, PATH.2 and so on; 0: none are made */
 };
 MUST_CHECK enum err_code recall_build_open(struct recall_builder **out, const struct recall_build_opts *o,
                                            struct err *e);
@@ -114,10 +123,21 @@ MUST_CHECK enum err_code recall_build_add(struct recall_builder *b, struct str t
 int64_t recall_build_count(const struct recall_builder *b);
 /* A text that was added, and its heading; valid until the next one is added. */
 struct str recall_build_text(const struct recall_builder *b, int64_t i, struct str *heading);
+/* Vectors for the texts that were added, which are all; of nothing until they are given. Without this call the index
+ * has none. */
+struct recall_vectors {
+    enum recall_maker maker;
+    uint64_t model;
+    int dims, layer;
+    const char *path; /* of an embedder; NULL: none is kept, nor is one that is too long */
+};
+MUST_CHECK enum err_code recall_build_vectors(struct recall_builder *b, const struct recall_vectors *v, struct err *e);
+/* Whether the vectors of an index are of the same origin. v->dims 0: not known. */
+bool recall_same_vectors(const struct recall *r, const struct recall_vectors *v);
 /* Texts that `old` has, too, with the same heading, take their vectors from there, and the mean that is taken away
  * stays that of old. Where it has less than half of the texts, nothing is taken, so that a mean does not outlive its
- * texts; nor is it from a file of version 1. *n: how many were taken. old was made with the same model, dims and layer,
- * and stays open until the commit. */
+ * texts; nor is it from a file of version 1. *n: how many were taken. old's vectors are of
+ * the same origin, and it stays open until the commit. */
 MUST_CHECK enum err_code recall_build_reuse(struct recall_builder *b, const struct recall *old, int64_t *n,
                                             struct err *e);
 bool recall_build_has_vector(const struct recall_builder *b, int64_t i); /* it was taken from an old index */

@@ -52,7 +52,7 @@ static void make(const uint8_t *data, size_t n)
     const struct sizes s = { 1,           2,           data[0] % 16, data[1] % 40, 0,
                              data[2],     data[3] % 8, data[4] % 32, data[5] % 32, data[6] % 8,
                              data[7] % 2, data[8] % 2, data[9] % 8,  data[10],     data[11] % 64,
-                             data[12] };
+                             data[12],    data[12] / 64 };
 
     recall_array_bytes(bytes, &s);
     for (int i = 0; i < ARRAYS; i++)
@@ -67,7 +67,7 @@ static void make(const uint8_t *data, size_t n)
         part[i] = (struct part){ file + at, bytes[i] };
         at += bytes[i];
     }
-    recall_put_head(file, &s, recall_sum(part, s.origins != 0));
+    recall_put_head(file, &s, "", recall_sum(part, s.origins != 0));
     use(file, HEAD_BYTES + (size_t)all);
     free(file);
 }

@@ -62,9 +62,11 @@ static void text_of(int i, char *buf, size_t size)
              i % 13 == 0 ? "thirteen thirteen" : "");
 }
 
+static const struct recall_vectors made = { .model = 6, .dims = DIMS, .layer = 2 };
+
 static void build(const char *path, int n, bool graph)
 {
-    const struct recall_build_opts o = { .tokenizer = 5, .model = 6, .dims = DIMS, .layer = 2, .graph = graph };
+    const struct recall_build_opts o = { .tokenizer = 5, .graph = graph };
     struct recall_builder *b;
     struct err e = { 0 };
     char buf[200];
@@ -73,8 +75,10 @@ static void build(const char *path, int n, bool graph)
     for (int i = 0; i < n; i++) {
         text_of(i, buf, sizeof buf);
         must(recall_build_add(b, str_of(buf), NULL, &e), &e);
-        recall_build_vector(b, i, vectors[i]);
     }
+    must(recall_build_vectors(b, &made, &e), &e);
+    for (int i = 0; i < n; i++)
+        recall_build_vector(b, i, vectors[i]);
     must(recall_build_commit(b, path, NULL, &e), &e);
 }
 
@@ -112,7 +116,7 @@ static void what_is_kept(void **state)
 
 static void origins_are_kept(void **state)
 {
-    const struct recall_build_opts o = { .dims = 1 };
+    const struct recall_build_opts o = { 0 };
     const struct recall_origin from[] = {
         { .file = STR("a\nb"), .line = 7, .time_ns = -5, .heading = STR("WORDS"), .members = STR("{\"id\":1}") },
         { .file = STR("a\nb"), .line = 9, .time_ns = -5 },
@@ -149,9 +153,7 @@ static void origins_are_kept(void **state)
 /* An index of texts [from, to), with the vectors of old for those that it has. */
 static int64_t build_again(const char *path, const struct recall *old, int from, int to)
 {
-    const struct recall_build_opts o = {
-        .tokenizer = 5, .model = 6, .dims = DIMS, .layer = 2, .graph = recall_info(old).graph
-    };
+    const struct recall_build_opts o = { .tokenizer = 5, .graph = recall_info(old).graph };
     struct recall_builder *b;
     struct err e = { 0 };
     char buf[200];
@@ -162,6 +164,7 @@ static int64_t build_again(const char *path, const struct recall *old, int from,
         text_of(i, buf, sizeof buf);
         must(recall_build_add(b, str_of(buf), NULL, &e), &e);
     }
+    must(recall_build_vectors(b, &made, &e), &e);
     must(recall_build_reuse(b, old, &n, &e), &e);
     for (int i = from; i < to; i++)
         if (recall_build_has_vector(b, i - from))
@@ -183,6 +186,8 @@ static void vectors_are_taken_from_an_old_index(void **state)
     (void)state;
     build(in("a"), 200, false);
     old = open_index(in("a"));
+    assert_true(recall_same_vectors(old, &made));
+    assert_false(recall_same_vectors(old, &(struct recall_vectors){ RECALL_ELSEWHERE, 6, DIMS, 2, NULL }));
     assert_int_equal(build_again(in("o"), old, 10, 220), 190); /* ten are gone, twenty are new */
     r = open_index(in("o"));
     for (int i = 10; i < 200; i++)
@@ -419,7 +424,7 @@ static void other_forms_of_words(void **state)
         int n, n_exact;
     } asked[] = { { "OPL3", 2, 2 },    { "OPL-3", 2, 1 }, { "opl 3", 2, 1 },   { "tnseq", 1, 1 }, { "Tn-Seq", 2, 1 },
                   { "ReadsBy", 1, 0 }, { "count", 2, 0 }, { "parrots", 2, 1 }, { "zzz", 0, 0 } };
-    const struct recall_build_opts o = { .dims = 0 };
+    const struct recall_build_opts o = { 0 };
     struct recall_builder *b;
     struct recall_hit hits[9];
     struct recall *r;
