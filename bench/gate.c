@@ -5,30 +5,38 @@
  *
  * An adapter changes each answer by chance. It loses an old answer of the first set with a probability that makes the
  * true loss of this set `loss`, and gives the right answer to a new question with the probability `gain`; the losses in
- * nats follow the answers, with noise. The sets have the sizes and the right answers of share/eval under the embedded
- * model. Prints a line for each kind: how many are published when tested once, and when all seven strengths are tried
- * and each test has fresh luck, which is the worst case. From the root of the repository, after `make`:
+ * nats follow the answers, with noise. Besides, in each set a share of the questions is undecided: the right answer is
+ * less than a nat before or behind another one, and an adapter moves it by chance in either direction, so that some of
+ * these turn around though nothing is lost. The sets have the sizes and the right answers of share/eval under the
+ * embedded model. Prints a line for each kind: how many are published when tested once, and when all seven strengths
+ * are tried and each test has fresh luck, which is the worst case. Where the first items of a set leave it in doubt,
+ * the others are tested. From the root of the repository, after `make`:
  *
  *   gcc -O2 -std=c11 -Ilibcore -D_GNU_SOURCE -o build/gate bench/gate.c build/libchimere.a -Wl,--as-needed -lzstd \
  *       -ljansson -lpcre2-8 -lopenblas -lm -pthread && build/gate */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/rng.h"
 #include "tune/job.h"
 
-enum { SETS = 6, NEW_MAX = 200, OF_SET = 200, SHORT = 14, NOISE = 0, LOST = 1, LEARNT = 2 };
+enum { SETS = 6, NEW_MAX = 200, OF_SET = 200, SHORT = 14, FIRST = 60 };
+enum { NOISE, LOST, LEARNT, TURNED }; /* streams of chance */
+#define MOVED 0.4                     /* nats, a standard deviation */
 
 static const int known[SETS] = { 199, 188, 188, 174, 154, 191 };
 static char *names[SETS] = { "facts", "math", "tools", "code", "verify", "facts-context" };
 
 struct kind {
-    double loss, gain; /* of the first set's items; of the new questions */
-    int n_new, of_set; /* new questions, items tested of each set */
+    double loss, gain;        /* of the first set's items; of the new questions */
+    double undecided;         /* share of each set */
+    int n_new, of_set, first; /* new questions, items of each set, and those of them that are tested first */
 };
 
 static uint64_t seed = 1, drawn; /* drawn: numbers so far */
+static bool doubted[SETS];       /* of an adapter: sets that are tested whole from then on */
 
 static double unit(int stream)
 {
@@ -41,7 +49,18 @@ static struct tune_score after(struct tune_score was, bool is)
 {
     const double more = is == was.exact ? 0 : is ? -1.5 : 0.5;
 
-    return (struct tune_score){ was.loss + more + 0.1 * (double)rng_gauss(seed, NOISE, drawn++), is };
+    return (struct tune_score){ .loss = was.loss + more + 0.1 * (double)rng_gauss(seed, NOISE, drawn++), .exact = is };
+}
+
+/* An undecided one, moved by chance. */
+static void move(struct tune_score *was, struct tune_score *is)
+{
+    const double before = 2 * unit(TURNED) - 1, after = before + MOVED * (double)rng_gauss(seed, NOISE, drawn++);
+
+    was->exact = before > 0;
+    is->exact = after > 0;
+    was->unsure = (float)(0.5 - fabs(before) / 2);
+    is->unsure = (float)fmax(0.5 - fabs(after) / 2, 0);
 }
 
 static void draw(struct tune_job *j, const struct kind *k)
@@ -50,17 +69,34 @@ static void draw(struct tune_job *j, const struct kind *k)
     const double lost_of_known = k->loss * OF_SET / known[0];
 
     for (int64_t i = 0; i < j->data.tests.n; i++) {
-        was[0][i] = (struct tune_score){ 3, false };
+        was[0][i] = (struct tune_score){ .loss = 3 };
         is[0][i] = after(was[0][i], unit(LEARNT) < k->gain);
     }
     for (int64_t i = 0; i < j->data.kept.n; i++) {
-        const int set = (int)(i / k->of_set);
-        const bool knew = (int)(i % k->of_set) * OF_SET < known[set] * k->of_set;
+        const int64_t n_first = (int64_t)k->first * SETS, per = i < n_first ? k->first : k->of_set - k->first;
+        const int set = (int)((i < n_first ? i : i - n_first) / per);
+        const bool knew = (i < n_first ? i : i - n_first) % per * OF_SET < known[set] * per;
 
         j->data.kept.v[i].set = set;
-        was[1][i] = (struct tune_score){ knew ? 0.1 : 2, knew };
+        was[1][i] = (struct tune_score){ .loss = knew ? 0.1 : 2, .exact = knew };
         is[1][i] = after(was[1][i], knew && !(set == 0 && unit(LOST) < lost_of_known));
+        if (was[1][i].exact == is[1][i].exact && unit(TURNED) < k->undecided)
+            move(&was[1][i], &is[1][i]);
+        is[1][i].untested = i >= n_first && !doubted[set];
     }
+}
+
+/* The rest of a set. */
+static enum err_code test_rest(void *ctx, int set, bool *time, struct err *e)
+{
+    struct tune_job *j = ctx;
+
+    (void)e;
+    doubted[set] = true;
+    for (int64_t i = j->report.n_first; i < j->data.kept.n; i++)
+        j->report.after[1][i].untested = j->report.after[1][i].untested && j->data.kept.v[i].set != set;
+    *time = true;
+    return ERR_OK;
 }
 
 struct trial {
@@ -73,7 +109,7 @@ static enum err_code try_fresh(void *ctx, struct tune_verdict *v, struct err *e)
     const struct trial *t = ctx;
 
     draw(t->j, t->k);
-    return tune_judge(t->j, v, e);
+    return tune_judge(t->j, test_rest, t->j, v, e);
 }
 
 static bool always(void *ctx)
@@ -91,6 +127,7 @@ static void judge_all(struct tune_job *j, const struct kind *k, int n, int publi
     for (int i = 0; i < n; i++) {
         struct tune_verdict v = { 0 };
 
+        memset(doubted, 0, sizeof doubted);
         if (try_fresh(&t, &v, &e)) {
             fprintf(stderr, "gate: %s\n", e.msg);
             exit(1);
@@ -105,7 +142,12 @@ static void judge_all(struct tune_job *j, const struct kind *k, int n, int publi
 int main(int argc, char **argv)
 {
     static const double losses[] = { 0, 0.01, 0.025, 0.05, 0.075, 0.1 }, gains[] = { 0, 0.05, 0.1, 0.15, 0.25, 0.5 };
-    static const int sizes[][2] = { { 200, OF_SET }, { 40, OF_SET }, { 40, SHORT } };
+    static const struct {
+        double undecided;
+        int n_new, of_set, first;
+    } sizes[] = {
+        { 0, 200, OF_SET, OF_SET }, { 0.4, 200, OF_SET, OF_SET }, { 0.4, 40, OF_SET, FIRST }, { 0.4, 40, SHORT, SHORT }
+    };
     static struct tune_item tests[NEW_MAX], kept[SETS * OF_SET];
     static struct tune_score score[2][2][SETS * OF_SET];
     static struct tune_outcome outcome[SETS + 2];
@@ -123,21 +165,29 @@ int main(int argc, char **argv)
         j.report.before[i] = score[0][i];
         j.report.after[i] = score[1][i];
     }
-    printf("new questions\titems of a set\ttrue loss of a set\ttrue gain\tpublished of %d, one test\tall strengths\n",
-           n);
+    printf(
+        "new questions\titems of a set\ttested first\tundecided\ttrue loss of a set\ttrue gain\tpublished of %d, one "
+        "test\tall strengths\n",
+        n);
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
         for (size_t i = 0; i < 2 * sizeof losses / sizeof *losses; i++) {
             const size_t half = sizeof losses / sizeof *losses;
-            const struct kind k = { i < half ? losses[i] : 0, i < half ? 0.5 : gains[i - half], sizes[s][0],
-                                    sizes[s][1] };
+            const struct kind k = { .loss = i < half ? losses[i] : 0,
+                                    .gain = i < half ? 0.5 : gains[i - half],
+                                    .undecided = sizes[s].undecided,
+                                    .n_new = sizes[s].n_new,
+                                    .of_set = sizes[s].of_set,
+                                    .first = sizes[s].first };
             int published[2] = { 0, 0 };
 
             if (line++ != only && only >= 0)
                 continue;
             j.data.tests.n = k.n_new;
             j.data.kept.n = (int64_t)SETS * k.of_set;
+            j.report.n_first = (int64_t)SETS * k.first;
             judge_all(&j, &k, n, published);
-            printf("%d\t%d\t%g\t%g\t%d\t%d\n", k.n_new, k.of_set, k.loss, k.gain, published[0], published[1]);
+            printf("%d\t%d\t%d\t%g\t%g\t%g\t%d\t%d\n", k.n_new, k.of_set, k.first, k.undecided, k.loss, k.gain,
+                   published[0], published[1]);
             fflush(stdout);
         }
     return 0;

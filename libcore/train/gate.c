@@ -43,17 +43,17 @@ static double score_of(double lost, double won, double n, double by)
     return variance > 0 ? (lost - won - n * by) / sqrt(variance) : 0;
 }
 
-double train_loss_bound(int64_t lost, int64_t won, int64_t n)
+double train_loss_bound(double lost, double won, int64_t n, double z)
 {
     double low, high = 1;
 
     if (n <= 0)
         return 1;
-    low = (double)(lost - won) / (double)n;
+    low = (lost - won) / (double)n;
     for (int i = 0; i < 60; i++) {
         const double by = (low + high) / 2;
 
-        if (score_of((double)lost, (double)won, (double)n, by) > -1.6448536)
+        if (score_of(lost, won, (double)n, by) > -z)
             low = by;
         else
             high = by;

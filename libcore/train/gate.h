@@ -9,8 +9,12 @@
  * never 0). 1 where nothing differs. */
 double train_gate(const double *gain, int64_t n, uint64_t seed);
 
+#define TRAIN_Z  1.6448536 /* quantile for 95 % confidence, one-sided, */
+#define TRAIN_Z2 1.9       /* and where a test is looked at twice, by part of its data and by all */
+
 /* How much worse the share of right answers may be: of n questions `lost` were right before and are not now, `won` the
- * other way round. The upper bound of the difference, with 95 % confidence (the score interval of paired shares: Tango,
- * Statistics in Medicine 17, 1998). From -1 to 1; 1 for n = 0. */
-double train_loss_bound(int64_t lost, int64_t won, int64_t n);
+ * other way round; parts of answers make it larger than it need be. The upper bound of the difference, z standard
+ * errors above it (the score interval of paired shares: Tango, Statistics in Medicine 17, 1998). From -1 to 1; 1 for
+ * n = 0. */
+double train_loss_bound(double lost, double won, int64_t n, double z);
 #endif

@@ -448,6 +448,33 @@ void tune_items_thin(struct tune_items *s, int64_t n, bool last)
     s->n = stay;
 }
 
+void tune_items_drop_texts(struct tune_items *s)
+{
+    int64_t stay = 0;
+
+    for (int64_t i = 0; i < s->n; i++)
+        if (!s->v[i].is_text)
+            s->v[stay++] = s->v[i];
+        else
+            tune_item_free(&s->v[i]);
+    s->n = stay;
+}
+
+enum err_code tune_items_front(struct tune_items *s, int64_t n, struct err *e)
+{
+    struct tune_item *v = calloc((size_t)s->n + 1, sizeof *v);
+    int64_t front = 0, rest = n < s->n ? n : s->n;
+
+    if (v == NULL)
+        return err_nomem(e);
+    for (int64_t i = 0; i < s->n; i++)
+        v[tune_spread(i, s->n, n) ? front++ : rest++] = s->v[i];
+    for (int64_t i = 0; i < s->n; i++)
+        s->v[i] = v[i];
+    free(v);
+    return ERR_OK;
+}
+
 enum err_code tune_items_once(struct tune_items *s, int64_t *n_gone, struct err *e)
 {
     uint64_t *hash = calloc((size_t)s->n + 1, sizeof *hash);

@@ -66,6 +66,9 @@ MUST_CHECK enum err_code tune_items_part_twins(struct tune_items *s, struct err 
 void tune_items_choose_twins(struct tune_items *s, uint64_t seed);
 /* At most n items stay, spread evenly: the first always, or, with `last`, the last. */
 void tune_items_thin(struct tune_items *s, int64_t n, bool last);
+/* Moves n items, spread evenly, to the beginning; the others follow in their order. */
+MUST_CHECK enum err_code tune_items_front(struct tune_items *s, int64_t n, struct err *e);
+void tune_items_drop_texts(struct tune_items *s);
 /* Removes the items of a that are also in b. *n_gone: how many. */
 MUST_CHECK enum err_code tune_items_drop(struct tune_items *a, const struct tune_items *b, int64_t *n_gone,
                                          struct err *e);

@@ -101,6 +101,7 @@ static enum err_code choose_kept(struct tune_job *j, struct err *e)
 
     if (j->o->keep_named || j->o->keep_tests_named)
         tune_items_free(&d->kept);
+    tune_items_drop_texts(&d->kept); /* of task sets: nobody has learnt them, and they show nothing */
     if (!j->o->keep_tests_named)
         return ERR_OK;
     d->kept = d->keep_tests;

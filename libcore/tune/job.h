@@ -138,10 +138,12 @@ struct tune_calls {
 
 /* ---- the job ---- */
 
-/* An item's part in a test: mean loss of a token, and whether each is the likeliest. */
+/* An item's part in a test: mean loss of a token, and whether each is the likeliest. unsure: how undecided that is,
+ * from 0, where the weakest token is ahead of all others or behind one by a nat or more, to 0.5 where two are alike. */
 struct tune_score {
     double loss;
-    bool exact;
+    bool exact, untested;
+    float unsure;
 };
 
 struct tune_data {
@@ -181,7 +183,10 @@ struct tune_outcome {
     const char *set; /* NULL: what is held out; "": what is kept, in one set */
     int64_t n, counts, exact[2], lost, won;
     int64_t n_thinks, exact_thinks[2]; /* of those with a thought */
-    double loss[2], p, bound;          /* p of train_gate(), bound of train_loss_bound(); NaN: too few to test */
+    int64_t whole;                     /* items of the set, tested or not */
+    double went, came;                 /* lost and won, where an undecided answer counts in part */
+    double loss[2], p,
+        bound; /* p of train_gate(), bound of train_loss_bound(), and what is seen to be lost; NaN: too few */
     enum tune_ruling ruling;
     bool keeps;
 };
@@ -193,6 +198,8 @@ struct tune_report {
     int n_outcome;
     int64_t step_first;                             /* of this process */
     double from_ms, before_s, test_s, learn_from_s; /* before_s: of interrupted runs; test_s: what a test takes */
+    double item_s;                                  /* of test_s */
+    int64_t n_first; /* of data.kept: those that are tested first; the others where these leave a set undecided */
 };
 
 struct tune_job {
@@ -276,8 +283,12 @@ MUST_CHECK enum err_code tune_test_before(struct tune_job *j, struct err *e);
 /* "at full strength", "at 0.85 of its strength"; returns `to`. */
 enum { TUNE_AT_BYTES = 32 };
 const char *tune_at_strength(char to[TUNE_AT_BYTES], double strength);
-/* From the scores before and after: whether more is known, and nothing forgotten. */
-MUST_CHECK enum err_code tune_judge(struct tune_job *j, struct tune_verdict *v, struct err *e);
+/* Tests the items of a set that are left, before and after; *time: whether there is time for it. */
+typedef enum err_code tune_more_fn(void *ctx, int set, bool *time, struct err *e);
+/* From the scores before and after: whether more is known, and nothing forgotten. Where the first items of a set leave
+ * that open, the others are tested. */
+MUST_CHECK enum err_code tune_judge(struct tune_job *j, tune_more_fn *more, void *ctx, struct tune_verdict *v,
+                                    struct err *e);
 /* The verdict on the adapter at the strength v->strength. */
 typedef enum err_code tune_try_fn(void *ctx, struct tune_verdict *v, struct err *e);
 /* The adapter at its full strength or, if it forgets, at the largest that bisection finds: what is lost falls faster

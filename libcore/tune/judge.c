@@ -13,53 +13,81 @@
 #include "tune/lora.h"
 
 #define STRENGTH_LEAST 0.7
-#define TEST_SHARE     0.05 /* of the time, at most, for a test; with what tune_limit_s() leaves a fifth for all */
+#define TEST_SHARE     0.03 /* of the time, at most, for a first test; with what tune_limit_s() leaves a fifth for all */
 #define NEW_SHARE      0.4  /* of the items of a test, at least, are new ones, as far as there are */
+
+enum { LEAD_UNIT = 1000 }; /* of a nat */
 
 struct test {
     const struct tune_items *s;
-    struct tune_score *score;
-    int64_t first;        /* item of sequence 0 */
-    unsigned char *wrong; /* [rows' items] set by any thread */
+    int64_t first; /* item of sequence 0 */
+    int *lead;     /* [sequences] of its weakest token before all others, in LEAD_UNIT; lowered by any thread */
 };
+
+/* At least 0 where the token is the likeliest. */
+static void lower_lead(int *lead, double by, bool likeliest)
+{
+    const int to = likeliest ? (int)(fmin(by, 1) * LEAD_UNIT) : -1 - (int)(fmin(-by, 1) * LEAD_UNIT);
+    int is = __atomic_load_n(lead, __ATOMIC_RELAXED);
+
+    while (to < is && !__atomic_compare_exchange_n(lead, &is, to, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        ;
+}
+
+static struct tune_score score_of(double loss, int lead)
+{
+    const int away = lead < 0 ? -lead : lead;
+
+    return (struct tune_score){ .loss = loss,
+                                .exact = lead >= 0,
+                                .unsure = away < LEAD_UNIT ? 0.5F - 0.5F * (float)away / LEAD_UNIT : 0 };
+}
 
 static double judge_row(void *ctx, int seq, int row, float *logits, int32_t n)
 {
     const struct test *t = ctx;
     const int32_t want = t->s->v[t->first + seq].target[row];
-    int32_t best = 0;
+    int32_t best = 0, next = want == 0;
     double sum = 0.0;
 
     for (int32_t i = 1; i < n; i++)
         best = logits[i] > logits[best] ? i : best;
-    for (int32_t i = 0; i < n; i++)
+    for (int32_t i = 0; i < n; i++) {
         sum += exp((double)logits[i] - (double)logits[best]);
-    if (best != want)
-        __atomic_store_n(&t->wrong[seq], 1, __ATOMIC_RELAXED);
+        if (i != want && logits[i] > logits[next])
+            next = i;
+    }
+    lower_lead(&t->lead[seq], (double)logits[want] - (double)logits[n > 1 ? next : want], best == want);
     return log(sum) + (double)logits[best] - (double)logits[want];
 }
 
-/* Scores of a set with an adapter; NULL: the bare model's. */
-static enum err_code test_set(struct tune_job *j, const struct tune_items *s, const struct tune_lora *l,
-                              struct tune_score *score, struct err *e)
+/* A part of the items, from first to before end. */
+struct part {
+    const struct tune_items *s;
+    int64_t first, end;
+};
+
+/* Scores of a part with an adapter; NULL: the bare model's. */
+static enum err_code test_part(struct tune_job *j, struct part p, const struct tune_lora *l, struct tune_score *score,
+                               struct err *e)
 {
     enum { MANY = 64 };
     struct grad_seq seq[MANY];
     struct grad_adapter *a = l == NULL ? NULL : calloc((size_t)l->n, sizeof *a);
-    unsigned char wrong[MANY];
+    int lead[MANY], n;
     double loss[MANY], sum;
-    struct test t = { s, score, 0, wrong };
-    int n;
+    struct test t = { p.s, p.first, lead };
 
     if (l != NULL && a == NULL)
         return err_nomem(e);
     e->code = ERR_OK;
-    for (; t.first < s->n && e->code == ERR_OK; t.first += n) {
-        n = tune_fitting(j, s, t.first, seq, MANY);
-        memset(wrong, 0, sizeof wrong);
+    for (; t.first < p.end && e->code == ERR_OK; t.first += n) {
+        n = tune_fitting(j, p.s, t.first, seq, p.end - t.first < MANY ? (int)(p.end - t.first) : MANY);
+        for (int i = 0; i < n; i++)
+            lead[i] = LEAD_UNIT;
         if (l != NULL)
             tune_lora_at(l, l->theta, NULL, 0, n, a);
-        if (tune_tick(j, TUNE_TESTING, t.first, s->n, e) == ERR_OK &&
+        if (tune_tick(j, TUNE_TESTING, t.first, p.end, e) == ERR_OK &&
             grad_forward(j->g,
                          &(struct grad_batch){ .seq = seq,
                                                .n_seq = n,
@@ -70,7 +98,7 @@ static enum err_code test_set(struct tune_job *j, const struct tune_items *s, co
                                                .seq_loss = loss },
                          &sum, e) == ERR_OK)
             for (int i = 0; i < n; i++) {
-                score[t.first + i] = (struct tune_score){ loss[i] / s->v[t.first + i].n_answer, !wrong[i] };
+                score[t.first + i] = score_of(loss[i] / p.s->v[t.first + i].n_answer, lead[i]);
                 if (!isfinite(loss[i]))
                     err_set(e, ERR_FORMAT, "test: the loss is not a number%s",
                             l == NULL ? "" : ": a smaller --rate or --alpha may help");
@@ -84,31 +112,48 @@ static enum err_code test_set(struct tune_job *j, const struct tune_items *s, co
 static enum err_code time_test(struct tune_job *j, double *each_s, struct err *e)
 {
     enum { SOME = 8 };
-    struct tune_items some = j->data.tests;
+    const struct tune_items *tests = &j->data.tests;
+    const struct part some = { tests, 0, tests->n < SOME ? tests->n : SOME };
     struct tune_score score[SOME];
     const double from = tune_now_ms(j);
 
-    some.n = some.n < SOME ? some.n : SOME;
-    if (test_set(j, &some, j->begin.champion, score, e))
+    if (test_part(j, some, j->begin.champion, score, e))
         return e->code;
-    *each_s = (tune_now_ms(j) - from) / 1e3 / (double)some.n;
+    *each_s = (tune_now_ms(j) - from) / 1e3 / (double)some.end;
     return ERR_OK;
 }
 
-/* Scores of the tests and of what is kept, with an adapter; NULL: the bare model's. */
-static enum err_code test_all(struct tune_job *j, const struct tune_lora *l, struct tune_score *const score[2],
-                              struct err *e)
+/* Scores of the tests and of what is tested first of what is kept, with an adapter; NULL: the bare model's. A set that
+ * was once in doubt is tested whole from then on, so that luck with a few items is not tried again. */
+static enum err_code test_first(struct tune_job *j, const struct tune_lora *l, struct tune_score *const score[2],
+                                struct err *e)
 {
-    return test_set(j, &j->data.tests, l, score[0], e) || test_set(j, &j->data.kept, l, score[1], e) ? e->code : ERR_OK;
+    const struct tune_items *s = &j->data.kept;
+    const struct tune_score *before = j->report.before[1];
+
+    for (int64_t i = j->report.n_first; i < s->n; i++)
+        score[1][i] = (struct tune_score){ .untested = true };
+    for (int64_t i = j->report.n_first, end; i < s->n; i = end) {
+        for (end = i + 1; end < s->n && before[end].untested == before[i].untested; end++)
+            ;
+        if (!before[i].untested && test_part(j, (struct part){ s, i, end }, l, score[1], e))
+            return e->code;
+    }
+    return test_part(j, (struct part){ &j->data.tests, 0, j->data.tests.n }, l, score[0], e) ||
+                   test_part(j, (struct part){ &j->data.kept, 0, j->report.n_first }, l, score[1], e)
+               ? e->code
+               : ERR_OK;
 }
 
-/* A test takes TEST_SHARE of the time at most; fewer items are tested on where that is too short. */
+/* A test takes TEST_SHARE of the time at most; where that is too short for all items, there are fewer new ones, and of
+ * what is kept some are tested first. */
 static enum err_code fit_tests(struct tune_job *j, struct err *e)
 {
     const int64_t all = j->data.tests.n + j->data.kept.n;
     double each_s = 0, most, part;
     int64_t n;
 
+    j->report.n_first = j->data.kept.n;
     if (time_test(j, &each_s, e))
         return e->code;
     most = TEST_SHARE * j->o->time_s / each_s;
@@ -118,10 +163,13 @@ static enum err_code fit_tests(struct tune_job *j, struct err *e)
     n = (int64_t)(most * (part > NEW_SHARE ? part : NEW_SHARE));
     tune_items_thin(&j->data.tests, n > TUNE_LEAST_TESTS ? n : TUNE_LEAST_TESTS, false);
     n = (int64_t)most - j->data.tests.n;
-    tune_items_thin(&j->data.kept, n > TUNE_LEAST_TESTS ? n : TUNE_LEAST_TESTS, false);
-    tune_note(j, true, "%" PRId64 " of %" PRId64 " items are tested on: the time is too short for more",
-              j->data.tests.n + j->data.kept.n, all);
-    return ERR_OK;
+    n = n > TUNE_LEAST_TESTS ? n : TUNE_LEAST_TESTS;
+    j->report.n_first = n < j->data.kept.n ? n : j->data.kept.n;
+    tune_note(j, true,
+              "%" PRId64 " of %" PRId64 " items are tested on first: the time is too short for more, unless a set is "
+              "in doubt",
+              j->data.tests.n + j->report.n_first, all);
+    return tune_items_front(&j->data.kept, n, e);
 }
 
 /* ---- the gate ---- */
@@ -143,8 +191,19 @@ static bool loss_counts(const struct tune_job *j, int which, int64_t i)
            (j->o->keep_tests_named && j->data.kept.v[i].is_text);
 }
 
-static void count_answer(struct tune_outcome *r, const struct tune_item *item, bool was, bool is)
+/* How much of an answer is right: an undecided one in part. */
+static double right_of(const struct tune_score *s)
 {
+    return s->exact ? 1 - (double)s->unsure : (double)s->unsure;
+}
+
+static void count_answer(struct tune_outcome *r, const struct tune_item *item, const struct tune_score *before,
+                         const struct tune_score *after)
+{
+    const bool was = before->exact, is = after->exact;
+    const double less = right_of(before) - right_of(after);
+
+    *(less > 0 ? &r->went : &r->came) += fabs(less);
     r->n++;
     r->exact[0] += was;
     r->exact[1] += is;
@@ -155,11 +214,28 @@ static void count_answer(struct tune_outcome *r, const struct tune_item *item, b
     r->exact_thinks[1] += item->thinks && is;
 }
 
+/* Where some items are tested first, a set can be looked at twice. */
+static double quantile(const struct tune_job *j)
+{
+    return j->report.n_first < j->data.kept.n ? TRAIN_Z2 : TRAIN_Z;
+}
+
+/* How a set that is kept is judged. alone: no other sets can be judged together with it. */
+static enum tune_ruling rule(const struct tune_job *j, const struct tune_outcome *r, bool alone)
+{
+    if (!j->o->forget_given && r->n >= TUNE_LEAST_COUNTED && r->exact[0] >= TUNE_LEAST_KNOWN)
+        return TUNE_BY_ANSWERS;
+    if (!alone && !j->o->forget_given)
+        return TUNE_POOLED;
+    return r->counts < TUNE_LEAST_TESTS ? TUNE_UNTESTED : TUNE_BY_LIKELIHOOD;
+}
+
 /* The items of a set. p: of their losses having fallen (more: not having risen by as much as that). */
-static enum err_code outcome_of(const struct tune_job *j, int which, int set, double more, struct tune_outcome *r,
+static enum err_code outcome_of(const struct tune_job *j, int which, int set, bool alone, struct tune_outcome *r,
                                 struct err *e)
 {
     const struct tune_items *s = which == 0 ? &j->data.tests : &j->data.kept;
+    const double more = which == 0 ? 0 : (double)j->o->forget;
     double *gain = calloc((size_t)s->n + 1, sizeof *gain);
 
     *r = (struct tune_outcome){ .set = r->set };
@@ -168,9 +244,10 @@ static enum err_code outcome_of(const struct tune_job *j, int which, int set, do
     for (int64_t i = 0; i < s->n; i++) {
         const struct tune_score *was = &j->report.before[which][i], *is = &j->report.after[which][i];
 
-        if (!is_of_set(j, which, i, set))
+        r->whole += is_of_set(j, which, i, set);
+        if (!is_of_set(j, which, i, set) || was->untested || is->untested)
             continue;
-        count_answer(r, &s->v[i], was->exact, is->exact);
+        count_answer(r, &s->v[i], was, is);
         if (!loss_counts(j, which, i))
             continue;
         gain[r->counts++] = was->loss + more - is->loss;
@@ -179,30 +256,32 @@ static enum err_code outcome_of(const struct tune_job *j, int which, int set, do
     }
     for (int k = 0; k < 2; k++)
         r->loss[k] /= r->counts > 0 ? (double)r->counts : 1;
-    r->p = r->counts < TUNE_LEAST_TESTS ? NAN : train_gate(gain, r->counts, (uint64_t)j->o->seed);
-    r->bound = r->n > 0 ? train_loss_bound(r->lost, r->won, r->n) : NAN;
+    r->ruling = which == 0 ? TUNE_BY_LIKELIHOOD : rule(j, r, alone);
+    r->p = r->counts < TUNE_LEAST_TESTS || r->ruling != TUNE_BY_LIKELIHOOD
+               ? NAN
+               : train_gate(gain, r->counts, (uint64_t)j->o->seed);
+    /* where undecided answers hide a loss it is as large as it is */
+    r->bound = r->n > 0 ? fmax(train_loss_bound(r->went, r->came, r->n, quantile(j)),
+                               (double)(r->lost - r->won) / (double)r->n)
+                        : NAN;
     free(gain);
     return ERR_OK;
 }
 
-/* alone: no other sets can be judged together with it. */
-static enum tune_ruling rule(const struct tune_job *j, const struct tune_outcome *r, bool alone)
+/* More are lost than may be, by the lower bound. */
+static bool surely_lost(const struct tune_job *j, const struct tune_outcome *r)
 {
-    if (!j->o->forget_given && r->n >= TUNE_LEAST_COUNTED && r->exact[0] >= TUNE_LEAST_KNOWN)
-        return TUNE_BY_ANSWERS;
-    if (!alone && !j->o->forget_given)
-        return TUNE_POOLED;
-    return isnan(r->p) ? TUNE_UNTESTED : TUNE_BY_LIKELIHOOD;
+    return r->n > 0 && -train_loss_bound(r->came, r->went, r->n, quantile(j)) > (double)j->o->margin;
 }
 
 static enum err_code judge_kept(const struct tune_job *j, int set, bool alone, struct tune_outcome *r,
                                 struct tune_verdict *v, struct err *e)
 {
-    if (outcome_of(j, 1, set, (double)j->o->forget, r, e))
+    if (outcome_of(j, 1, set, alone, r, e))
         return e->code;
-    r->ruling = rule(j, r, alone);
     r->keeps = r->ruling == TUNE_BY_ANSWERS ? r->bound <= (double)j->o->margin
-                                            : r->ruling != TUNE_BY_LIKELIHOOD || r->p < TUNE_P_MAX;
+               : r->ruling == TUNE_POOLED   ? !surely_lost(j, r)
+                                            : r->ruling == TUNE_UNTESTED || r->p < TUNE_P_MAX;
     if (r->ruling == TUNE_BY_ANSWERS)
         v->bound = fmax(v->bound, r->bound); /* of a number and NaN the number */
     if (r->ruling == TUNE_BY_LIKELIHOOD)
@@ -220,7 +299,7 @@ static void warn_untested(const struct tune_job *j)
         int64_t n = 0;
 
         for (int64_t i = 0; i < j->data.kept.n; i++)
-            n += is_of_set(j, 1, i, n_set > 1 ? set : -1) && loss_counts(j, 1, i);
+            n += is_of_set(j, 1, i, n_set > 1 ? set : ALL) && loss_counts(j, 1, i);
         most = n > most ? n : most;
     }
     if (most < TUNE_LEAST_TESTS)
@@ -236,9 +315,10 @@ enum err_code tune_test_before(struct tune_job *j, struct err *e)
     if (fit_tests(j, e))
         return e->code;
     from = tune_now_ms(j);
-    if (test_all(j, j->begin.champion, j->report.before, e))
+    if (test_first(j, j->begin.champion, j->report.before, e))
         return e->code;
     j->report.test_s = (tune_now_ms(j) - from) / 1e3;
+    j->report.item_s = j->report.test_s / (double)(j->data.tests.n + j->report.n_first);
     warn_untested(j);
     return ERR_OK;
 }
@@ -258,14 +338,14 @@ static int64_t answers_wanted(const struct tune_job *j)
 }
 
 /* What is held out, then each set that is kept, or all of them where there is one, then the small ones. */
-enum err_code tune_judge(struct tune_job *j, struct tune_verdict *v, struct err *e)
+static enum err_code judge_once(struct tune_job *j, struct tune_verdict *v, struct err *e)
 {
     struct tune_outcome *r = j->report.outcome;
     const int n_set = j->data.kept.n_set;
 
     v->p_kept = v->bound = NAN;
     v->keeps = true;
-    if (outcome_of(j, 0, ALL, 0, &r[0], e))
+    if (outcome_of(j, 0, ALL, true, &r[0], e))
         return e->code;
     v->p = r->p;
     v->wanted = answers_wanted(j);
@@ -283,11 +363,110 @@ enum err_code tune_judge(struct tune_job *j, struct tune_verdict *v, struct err 
     return judge_kept(j, SMALL, true, &r[1 + n_set], v, e);
 }
 
-/* Writes the new one and tests what was written. */
-static enum err_code test_fresh(struct tune_job *j, struct err *e)
+/* Whether all of a set has to be tested: a part of it has not shown that it is kept, nor that it is not. One that is
+ * judged together with others is in doubt if they are, or if a fifth of what may be lost seems to be. */
+static bool in_doubt(const struct tune_job *j, const struct tune_outcome *r, bool together)
+{
+    const double margin = (double)j->o->margin;
+
+    return r->n < r->whole && !j->o->forget_given && r->bound > margin && !surely_lost(j, r) &&
+           (r->ruling == TUNE_BY_ANSWERS || together || r->went - r->came > margin / 5 * (double)r->n);
+}
+
+static bool any_surely_lost(const struct tune_job *j)
+{
+    bool any = false;
+
+    for (int i = 1; i < j->report.n_outcome; i++)
+        any = any || surely_lost(j, &j->report.outcome[i]);
+    return any;
+}
+
+static bool set_in_doubt(const struct tune_job *j, int set)
+{
+    const int n_set = j->data.kept.n_set;
+
+    return in_doubt(j, &j->report.outcome[1 + set], n_set > 1 && !j->report.outcome[1 + n_set].keeps);
+}
+
+/* There is no time for the rest of a set: it does not count as kept. */
+static void leave_in_doubt(struct tune_job *j, int set, struct tune_verdict *v)
+{
+    struct tune_outcome *r = &j->report.outcome[1 + set];
+
+    if (r->keeps)
+        tune_note(j, true,
+                  "%s%s%" PRId64 " of %" PRId64
+                  " kept items are tested, and some seem to be forgotten: the time is too "
+                  "short to test the others",
+                  r->set, *r->set != '\0' ? ": " : "", r->n, r->whole);
+    r->keeps = v->keeps = false;
+}
+
+enum err_code tune_judge(struct tune_job *j, tune_more_fn *more, void *ctx, struct tune_verdict *v, struct err *e)
+{
+    const int n_set = j->data.kept.n_set > 1 ? j->data.kept.n_set : 1;
+    bool again = true, time = true;
+
+    while (again && time) {
+        if (judge_once(j, v, e))
+            return e->code;
+        again = false;
+        for (int i = 0; i < n_set && time && v->better && !any_surely_lost(j); i++) {
+            if (!set_in_doubt(j, i))
+                continue;
+            if (more(ctx, i, &time, e))
+                return e->code;
+            again = true;
+        }
+    }
+    if (again && judge_once(j, v, e))
+        return e->code;
+    for (int i = 0; i < n_set && v->better && !time; i++)
+        if (set_in_doubt(j, i))
+            leave_in_doubt(j, i, v);
+    return ERR_OK;
+}
+
+/* The adapter as it was written. */
+struct written {
+    struct tune_job *j;
+    const struct tune_lora *l;
+};
+
+/* The items of a set that were not tested first are side by side. */
+static struct part rest_of(const struct tune_job *j, int set)
+{
+    const struct tune_items *s = &j->data.kept;
+    struct part p = { s, j->report.n_first, s->n };
+
+    while (p.first < p.end && s->n_set > 1 && s->v[p.first].set != set)
+        p.first++;
+    while (p.first < p.end && s->n_set > 1 && s->v[p.end - 1].set != set)
+        p.end--;
+    return p;
+}
+
+static enum err_code test_rest(void *ctx, int set, bool *time, struct err *e)
+{
+    const struct written *w = ctx;
+    struct tune_job *j = w->j;
+    const struct part p = rest_of(j, set);
+
+    *time = tune_spent_s(j) + 2 * j->report.item_s * (double)(p.end - p.first) <= j->o->time_s;
+    if (!*time)
+        return ERR_OK;
+    if (j->report.before[1][p.first].untested && test_part(j, p, j->begin.champion, j->report.before[1], e))
+        return e->code;
+    return test_part(j, p, w->l, j->report.after[1], e);
+}
+
+/* Writes the new one, tests what was written, and judges it. */
+static enum err_code test_fresh(struct tune_job *j, struct tune_verdict *v, struct err *e)
 {
     struct adapter *a = NULL;
     struct tune_lora *l = NULL;
+    const double from = tune_now_ms(j);
     enum err_code code = j->fresh != NULL ? ERR_OK : train_fresh(&j->fresh, j->o->out, e);
 
     if (code == ERR_OK)
@@ -296,8 +475,11 @@ static enum err_code test_fresh(struct tune_job *j, struct err *e)
                    : tune_lora_of(&l, j->g, a, e);
     adapter_close(a);
     if (code == ERR_OK)
-        code = test_all(j, l, j->report.after, e);
+        code = test_first(j, l, j->report.after, e);
+    if (code == ERR_OK)
+        code = tune_judge(j, test_rest, &(struct written){ j, l }, v, e);
     tune_lora_close(l);
+    j->report.test_s = fmax(j->report.test_s, (tune_now_ms(j) - from) / 1e3);
     return code;
 }
 
@@ -324,7 +506,7 @@ static enum err_code try_strength(void *ctx, struct tune_verdict *v, struct err 
 
     memcpy(l->theta, w->whole, (size_t)l->n_params * sizeof(float));
     tune_lora_weaken(l, (float)v->strength);
-    if (test_fresh(w->j, e) || tune_judge(w->j, v, e))
+    if (test_fresh(w->j, v, e))
         return e->code;
     tune_note(w->j, false, "%s: answers %" PRId64 " of %" PRId64 " new questions, %s",
               tune_at_strength(at, v->strength), w->j->report.outcome[0].exact[1], w->j->report.outcome[0].n,

@@ -56,7 +56,7 @@ static enum err_code first_order(struct tune_job *j, const struct grad_seq *seq,
 
 double tune_limit_s(const struct tune_job *j)
 {
-    const double all = TUNE_STRENGTHS * 1.2 * j->report.test_s, some = 0.15 * j->o->time_s,
+    const double all = TUNE_STRENGTHS * 1.2 * j->report.test_s, some = 0.17 * j->o->time_s,
                  one = 1.2 * j->report.test_s;
 
     return j->o->time_s - (all < some ? all : one > some ? one : some);

@@ -739,7 +739,7 @@ static int passing(int64_t n, double lose, double win, uint64_t seed)
             lost += u < lose;
             won += u >= 1 - win;
         }
-        passed += train_loss_bound(lost, won, n) <= 0.05;
+        passed += train_loss_bound((double)lost, (double)won, n, TRAIN_Z) <= 0.05;
     }
     return passed;
 }
@@ -748,11 +748,11 @@ static int passing(int64_t n, double lose, double win, uint64_t seed)
 static void test_loss_bound(void **state)
 {
     (void)state;
-    assert_true(fabs(train_loss_bound(0, 0, 50) - 2.70554 / 52.70554) < 1e-5); /* z^2 / (n + z^2) */
-    assert_true(train_loss_bound(4, 0, 200) < 0.05 && train_loss_bound(5, 0, 200) > 0.05);
-    assert_true(train_loss_bound(10, 10, 200) < train_loss_bound(20, 20, 200));
-    assert_true(train_loss_bound(0, 20, 200) < 0 && train_loss_bound(200, 0, 200) > 0.999);
-    assert_true(train_loss_bound(0, 0, 0) >= 1 && train_loss_bound(1, 0, 1) > 0.999);
+    assert_true(fabs(train_loss_bound(0, 0, 50, TRAIN_Z) - 2.70554 / 52.70554) < 1e-5); /* z^2 / (n + z^2) */
+    assert_true(train_loss_bound(4, 0, 200, TRAIN_Z) < 0.05 && train_loss_bound(5, 0, 200, TRAIN_Z) > 0.05);
+    assert_true(train_loss_bound(10, 10, 200, TRAIN_Z) < train_loss_bound(20, 20, 200, TRAIN_Z));
+    assert_true(train_loss_bound(0, 20, 200, TRAIN_Z) < 0 && train_loss_bound(200, 0, 200, TRAIN_Z) > 0.999);
+    assert_true(train_loss_bound(0, 0, 0, TRAIN_Z) >= 1 && train_loss_bound(1, 0, 1, TRAIN_Z) > 0.999);
     assert_in_range(passing(200, 0.05, 0, 1), 5, 70);
     assert_in_range(passing(200, 0.08, 0.03, 2), 20, 70);
     assert_in_range(passing(1000, 0.1, 0.05, 3), 30, 70);

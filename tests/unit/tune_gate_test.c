@@ -20,8 +20,9 @@ static void scores_open(struct stage *s, int64_t n_tests, int64_t n_kept)
         j->report.after[i] = calloc((size_t)n[i] + 1, sizeof **j->report.after);
         assert_true(j->report.before[i] != NULL && j->report.after[i] != NULL);
         for (int64_t k = 0; k < n[i]; k++)
-            j->report.before[i][k] = j->report.after[i][k] = (struct tune_score){ 2, true };
+            j->report.before[i][k] = j->report.after[i][k] = (struct tune_score){ .loss = 2, .exact = true };
     }
+    j->report.n_first = n_kept;
     j->report.n_outcome = 2;
     j->report.outcome = calloc(8, sizeof *j->report.outcome);
     assert_true(j->data.tests.v != NULL && j->data.kept.v != NULL && j->report.outcome != NULL);
@@ -42,12 +43,27 @@ static void gain(struct stage *s, const double *by, int64_t n)
         s->job.report.after[0][i].loss = 2 - by[i];
 }
 
+/* The items that were left; without time none. */
+static enum err_code test_rest(void *ctx, int set, bool *time, struct err *e)
+{
+    struct stage *s = ctx;
+    const struct tune_items *kept = &s->job.data.kept;
+
+    (void)e;
+    *time = s->steps > 0;
+    s->steps -= *time;
+    for (int64_t i = s->job.report.n_first; *time && i < kept->n; i++)
+        if (kept->v[i].set == set)
+            s->job.report.after[1][i].untested = false;
+    return ERR_OK;
+}
+
 static struct tune_verdict verdict_of(struct stage *s)
 {
     struct tune_verdict v = { 0 };
     struct err e = { 0 };
 
-    assert_int_equal(tune_judge(&s->job, &v, &e), ERR_OK);
+    assert_int_equal(tune_judge(&s->job, test_rest, s, &v, &e), ERR_OK);
     return v;
 }
 
@@ -155,7 +171,7 @@ static void test_gate_answers(void **state)
     (void)state;
     scores_open(&s, 5, 200);
     for (int i = 0; i < 200; i++)
-        s.job.report.after[1][i] = (struct tune_score){ 9, i >= 4 };
+        s.job.report.after[1][i] = (struct tune_score){ .loss = 9, .exact = i >= 4 };
     v = verdict_of(&s);
     assert_true(v.keeps && fabs(v.bound - 0.0438) < 1e-4 && isnan(v.p_kept));
     assert_int_equal(s.job.report.outcome[1].ruling, TUNE_BY_ANSWERS);
@@ -168,6 +184,85 @@ static void test_gate_answers(void **state)
     assert_true(!v.keeps && isnan(v.bound) && v.p_kept > 0.9);
     s.o.forget = 20;
     assert_true(verdict_of(&s).keeps);
+    scores_close(&s);
+}
+
+/* An undecided answer that turns around is lost in part, as far as the verdict goes; more of them than the margin are
+ * too many. */
+static void test_gate_undecided(void **state)
+{
+    struct tune_verdict v;
+    struct stage s;
+
+    (void)state;
+    scores_open(&s, 5, 200);
+    for (int i = 0; i < 40; i++) { /* half of 40 that are undecided turn around, each way */
+        s.job.report.before[1][i] = (struct tune_score){ .loss = 2, .exact = i < 20, .unsure = 0.4F };
+        s.job.report.after[1][i] = (struct tune_score){ .loss = 2, .exact = i >= 20, .unsure = 0.4F };
+    }
+    v = verdict_of(&s);
+    assert_true(v.keeps && v.bound < 0.03 && v.bound > 0.02);
+    assert_true(s.job.report.outcome[1].lost == 20 && s.job.report.outcome[1].won == 20);
+    assert_true(fabs(s.job.report.outcome[1].went - 4) < 1e-5 && fabs(s.job.report.outcome[1].came - 4) < 1e-5);
+    for (int i = 0; i < 40; i++)
+        s.job.report.before[1][i].unsure = s.job.report.after[1][i].unsure = 0;
+    assert_true(!verdict_of(&s).keeps); /* as many that were sure */
+    for (int i = 0; i < 200; i++)
+        s.job.report.before[1][i] = s.job.report.after[1][i] = (struct tune_score){ .loss = 2, .exact = true };
+    for (int i = 0; i < 11; i++)
+        s.job.report.after[1][i] = (struct tune_score){ .loss = 2, .exact = i >= 10, .unsure = 0.5F };
+    v = verdict_of(&s);
+    assert_true(v.bound > 0.05 && !v.keeps);
+    for (int i = 0; i < 11; i++)
+        s.job.report.before[1][i].unsure = 0.5F;
+    assert_true(verdict_of(&s).keeps); /* ten of 200 */
+    s.job.report.after[1][10].exact = false;
+    v = verdict_of(&s);
+    assert_true(v.bound > 0.05 && v.bound < 0.056 && !v.keeps);
+    scores_close(&s);
+}
+
+/* Where the first items of a set leave it in doubt, the others are tested, if there is time; the other sets' are not.
+ */
+static void test_gate_doubt(void **state)
+{
+    static const double five[] = { 1, 1, 1, 1, 1 };
+    static char one[] = "one", two[] = "two";
+    static char *names[] = { one, two };
+    const struct tune_outcome *r;
+    struct stage s;
+
+    (void)state;
+    scores_open(&s, 5, 400);
+    answer(&s, 5, false, true);
+    gain(&s, five, 5);
+    r = s.job.report.outcome;
+    s.job.data.kept.n_set = 2;
+    s.job.data.kept.set_name = names;
+    s.job.report.n_outcome = 4;
+    s.job.report.n_first = 120;
+    for (int i = 0; i < 400; i++) {
+        s.job.data.kept.v[i].set = i < 120 ? i % 2 : i >= 260;
+        s.job.report.after[1][i].untested = i >= 120;
+    }
+    assert_true(verdict_of(&s).keeps && r[1].n == 60 && r[1].whole == 200 && r[3].n == 120 && s.steps == 0);
+    for (int i = 0; i < 6; i += 2) /* three of 60 */
+        s.job.report.after[1][i].exact = false;
+    s.steps = 0;
+    assert_true(!verdict_of(&s).keeps && r[1].ruling == TUNE_POOLED && r[1].n == 60); /* no time */
+    assert_non_null(strstr(s.warning, ": 60 of 200 kept items are tested"));
+    s.steps = 9;
+    assert_true(verdict_of(&s).keeps && r[1].ruling == TUNE_BY_ANSWERS && r[1].n == 200 && r[2].n == 200);
+    assert_int_equal(s.steps, 7);
+    for (int i = 120; i < 130; i++)
+        s.job.report.after[1][i].exact = false;
+    assert_true(!verdict_of(&s).keeps && !r[1].keeps && r[2].keeps);
+    for (int i = 120; i < 400; i++)
+        s.job.report.after[1][i].untested = true;
+    for (int i = 0; i < 40; i += 2) /* a third: no more items are needed */
+        s.job.report.after[1][i].exact = false;
+    assert_true(!verdict_of(&s).keeps && r[1].ruling == TUNE_POOLED && r[1].n == 60);
+    assert_int_equal(s.steps, 7);
     scores_close(&s);
 }
 
@@ -278,8 +373,9 @@ static void test_strengths(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gate_learnt),  cmocka_unit_test(test_gate_wanted), cmocka_unit_test(test_gate_kept),
-        cmocka_unit_test(test_gate_answers), cmocka_unit_test(test_gate_sets),   cmocka_unit_test(test_strengths),
+        cmocka_unit_test(test_gate_learnt),  cmocka_unit_test(test_gate_wanted),    cmocka_unit_test(test_gate_kept),
+        cmocka_unit_test(test_gate_answers), cmocka_unit_test(test_gate_undecided), cmocka_unit_test(test_gate_doubt),
+        cmocka_unit_test(test_gate_sets),    cmocka_unit_test(test_strengths),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

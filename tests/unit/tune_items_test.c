@@ -153,12 +153,42 @@ static void test_answer_only(void **state)
     gguf_close(g);
 }
 
+/* Some items of each set come first, and the others stay in their order; texts can be left out. */
+static void test_front(void **state)
+{
+    static const int want[] = { 0, 3, 5, 8, 1, 2, 4, 6, 7, 9 };
+    struct tune_items s = { 0 };
+    struct err e = { 0 };
+
+    (void)state;
+    for (int i = 0; i < 10; i++) {
+        struct text_tokens token = { 0 };
+
+        assert_int_equal(text_tokens_push(&token, i, &e), ERR_OK);
+        assert_int_equal(text_tokens_push(&token, i, &e), ERR_OK);
+        assert_int_equal(tune_items_add(&s, token, 1, 10, &e), ERR_OK);
+        s.v[i].is_text = i != 0 && i != 3 && i != 5 && i != 8;
+    }
+    assert_int_equal(tune_items_front(&s, 20, &e), ERR_OK);
+    for (int i = 0; i < 10; i++)
+        assert_int_equal(s.v[i].token.v[0], i);
+    assert_int_equal(tune_items_front(&s, 4, &e), ERR_OK);
+    for (int i = 0; i < 10; i++)
+        assert_int_equal(s.v[i].token.v[0], want[i]);
+    tune_items_drop_texts(&s);
+    assert_int_equal(s.n, 4);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(s.v[i].token.v[0], want[i]);
+    tune_items_free(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_items),
         cmocka_unit_test(test_thoughts),
         cmocka_unit_test(test_answer_only),
+        cmocka_unit_test(test_front),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
