@@ -14,7 +14,7 @@
 #include "base/json.h"
 #include "base/memory.h"
 
-enum { DEPTH_MAX = 64, TEXT_BYTES_MAX = 64 << 20, PLACE_BYTES = 400 };
+enum { DEPTH_MAX = 64, TEXT_BYTES_MAX = 64 << 20, PLACE_BYTES = 400, NAME_BYTES_MAX = 64 };
 
 /* "in.json: line 2, ", or where `what` is a line of a file itself, "in.jsonl: line 7, ". */
 static const char *place_of(char buf[PLACE_BYTES], const char *what, size_t line)
@@ -553,4 +553,40 @@ size_t json_point_to(char *pointer, size_t room, size_t n, const char *key)
     }
     pointer[n] = '\0';
     return n;
+}
+
+bool json_is_name(struct str s)
+{
+    for (size_t i = 0; i < s.n; i++) {
+        const char c = s.p[i];
+
+        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_'))
+            return false;
+    }
+    return s.n > 0 && s.n <= NAME_BYTES_MAX;
+}
+
+enum err_code json_check_members(const json_t *o, const char *known, struct err *e)
+{
+    char pointer[200], name[80];
+    const char *key;
+    json_t *v;
+
+    if (!json_is_object(o))
+        return err_set(e, ERR_FORMAT, "is not an object");
+    json_object_foreach ((json_t *)(uintptr_t)o, key, v) {
+        (void)snprintf(name, sizeof name, " %.70s ", key);
+        if (strstr(known, name) != NULL && strchr(key, ' ') == NULL)
+            continue;
+        pointer[json_point_to(pointer, sizeof pointer - 1, 0, key)] = '\0';
+        err_set(e, ERR_FORMAT, "there is no such member:%s", known);
+        return err_at(e, "%s", pointer);
+    }
+    return ERR_OK;
+}
+
+enum err_code json_member_fault(struct err *e, const char *key, const char *why)
+{
+    err_set(e, ERR_FORMAT, "%s", why);
+    return err_at(e, "/%s", key);
 }

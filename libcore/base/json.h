@@ -47,4 +47,9 @@ void json_push(json_t **list, json_t *v);
 /* Appends a member to a JSON pointer of n bytes in `room`: "/" and the name, in which ~ and / are escaped (RFC 6901),
  * as far as it fits. Returns the new length. */
 size_t json_point_to(char *pointer, size_t room, size_t n, const char *key);
+/* A member that is none of the known, " name name ", is a mistake: a misspelt one would have no effect. ERR_FORMAT. */
+MUST_CHECK enum err_code json_check_members(const json_t *o, const char *known, struct err *e);
+/* ERR_FORMAT at /key. */
+enum err_code json_member_fault(struct err *e, const char *key, const char *why);
+bool json_is_name(struct str s); /* 1 to 64 letters, digits, - and _ */
 #endif

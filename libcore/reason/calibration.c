@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "reason/internal.h"
 #include "reason/route.h"
 
 enum { KNOTS_MAX = 20000, RULES_MAX = REASON_CLASSES_MAX + 1 /* the default is no class of its own everywhere */ };
@@ -48,7 +47,7 @@ static enum err_code read_model(struct reason_calibration *c, struct err *e)
         h = h << 4 | (uint64_t)(ok ? at - digits : 0);
     }
     c->model = h;
-    return ok ? ERR_OK : reason_member_fault(e, "fingerprint", "is no number of 16 hexadecimal digits");
+    return ok ? ERR_OK : json_member_fault(e, "fingerprint", "is no number of 16 hexadecimal digits");
 }
 
 static enum err_code read_knots(struct reason_isotonic *m, const json_t *v, struct err *e)
@@ -82,16 +81,16 @@ static enum err_code read_threshold(struct reason_threshold *t, const json_t *o,
     double x = 0;
 
     if (!json_get_str(o, "think", &think))
-        return reason_member_fault(e, "think", "is not always, never or below");
+        return json_member_fault(e, "think", "is not always, never or below");
     for (int i = REASON_THINKS_ALWAYS; i <= REASON_THINKS_BELOW; i++)
         if (str_is(think, reason_thinks_name((enum reason_thinks)i))) {
             t->thinks = (enum reason_thinks)i;
             if ((i == REASON_THINKS_BELOW) != (below != NULL) || (below != NULL && !read_share(below, &x)))
-                return reason_member_fault(e, "below", "is no number of 0 .. 1 beside \"think\": \"below\"");
+                return json_member_fault(e, "below", "is no number of 0 .. 1 beside \"think\": \"below\"");
             t->below = (float)x;
             return ERR_OK;
         }
-    return reason_member_fault(e, "think", "is not always, never or below");
+    return json_member_fault(e, "think", "is not always, never or below");
 }
 
 static enum err_code read_rule(struct rule *r, const json_t *o, struct err *e)
@@ -106,13 +105,13 @@ static enum err_code read_class(struct reason_calibration *c, const json_t *o, s
     struct rule *r = &c->class[c->n];
     struct str name = { 0 };
 
-    if (reason_check_members(o, " name n think below knots ", e))
+    if (json_check_members(o, " name n think below knots ", e))
         return e->code;
-    if (!json_get_str(o, "name", &name) || !reason_is_name(name))
-        return reason_member_fault(e, "name", "is no name of letters, digits, - and _");
+    if (!json_get_str(o, "name", &name) || !json_is_name(name))
+        return json_member_fault(e, "name", "is no name of letters, digits, - and _");
     for (int i = 0; i < c->n; i++)
         if (str_is(name, c->class[i].name))
-            return reason_member_fault(e, "name", "another class has it");
+            return json_member_fault(e, "name", "another class has it");
     r->name = name.p;
     c->n++;
     return read_rule(r, o, e);
@@ -127,7 +126,7 @@ static enum err_code read_classes(struct reason_calibration *c, struct err *e)
     if (routes != NULL && reason_routes_open(&c->routes, routes, e))
         return err_at(e, "/routes");
     if (classes != NULL && (!json_is_array(classes) || json_array_size(classes) > RULES_MAX || routes == NULL))
-        return reason_member_fault(e, "classes", "is no array of at most 65 classes beside \"routes\"");
+        return json_member_fault(e, "classes", "is no array of at most 65 classes beside \"routes\"");
     json_array_foreach (classes, i, one)
         if (read_class(c, one, e))
             return err_at(e, "/classes/%zu", i);
@@ -141,19 +140,19 @@ static enum err_code read_verifier(struct reason_calibration *c, struct err *e)
 
     if (o == NULL)
         return ERR_OK;
-    if (reason_check_members(o, " n area lo hi yes_rate ", e))
+    if (json_check_members(o, " n area lo hi yes_rate ", e))
         return e->code;
     v->n = json_integer_value(n);
     if (!json_is_integer(n) || v->n < 1)
-        return reason_member_fault(e, "n", "is no number of answers");
+        return json_member_fault(e, "n", "is no number of answers");
     if (!read_share(json_object_get(o, "area"), &v->area))
-        return reason_member_fault(e, "area", "is no number of 0 .. 1");
+        return json_member_fault(e, "area", "is no number of 0 .. 1");
     if (!read_share(json_object_get(o, "lo"), &v->lo))
-        return reason_member_fault(e, "lo", "is no number of 0 .. 1");
+        return json_member_fault(e, "lo", "is no number of 0 .. 1");
     if (!read_share(json_object_get(o, "hi"), &v->hi))
-        return reason_member_fault(e, "hi", "is no number of 0 .. 1");
+        return json_member_fault(e, "hi", "is no number of 0 .. 1");
     if (!read_share(json_object_get(o, "yes_rate"), &v->yes_rate))
-        return reason_member_fault(e, "yes_rate", "is no number of 0 .. 1");
+        return json_member_fault(e, "yes_rate", "is no number of 0 .. 1");
     c->verifies = true;
     return ERR_OK;
 }
@@ -164,10 +163,10 @@ static enum err_code read_file(struct reason_calibration *c, struct err *e)
     struct str type = { 0 };
 
     if (!json_get_str(c->file, "type", &type) || !str_is(type, "calibration"))
-        return reason_member_fault(e, "type", "is not \"calibration\": chimere-bench calibrate writes such files");
-    if (reason_check_members(c->file, " type model fingerprint all routes classes verifier ", e) || read_model(c, e))
+        return json_member_fault(e, "type", "is not \"calibration\": chimere-bench calibrate writes such files");
+    if (json_check_members(c->file, " type model fingerprint all routes classes verifier ", e) || read_model(c, e))
         return e->code;
-    if (reason_check_members(all, " n think below knots ", e) || read_rule(&c->all, all, e))
+    if (json_check_members(all, " n think below knots ", e) || read_rule(&c->all, all, e))
         return err_at(e, "/all");
     if (read_classes(c, e))
         return e->code;

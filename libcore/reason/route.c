@@ -9,10 +9,8 @@
 #include <string.h>
 
 #include "base/memory.h"
-#include "reason/internal.h"
 
 enum {
-    NAME_MAX_BYTES = 64,
     EXPRESSION_MAX = 4096, /* bytes */
     EXPRESSIONS_MAX = 10000,
     STEPS_MAX = 1000000, /* of PCRE2 for one expression at one place of a text */
@@ -39,17 +37,6 @@ struct reason_routes {
     pcre2_match_data *data;
     pcre2_match_context *steps;
 };
-
-bool reason_is_name(struct str s)
-{
-    for (size_t i = 0; i < s.n; i++) {
-        const char c = s.p[i];
-
-        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_'))
-            return false;
-    }
-    return s.n > 0 && s.n <= NAME_MAX_BYTES;
-}
 
 static enum err_code compile(pcre2_code **out, struct str s, uint32_t more, struct err *e)
 {
@@ -95,7 +82,7 @@ static enum err_code add_expression(struct reason_routes *r, const json_t *v, in
 
     if (!json_is_string(v) || s.n == 0 || s.n > EXPRESSION_MAX || memchr(s.p, '\0', s.n) != NULL)
         return err_set(e, ERR_FORMAT, "is not a text of 1 to %d bytes", EXPRESSION_MAX);
-    if (kind == FILE_TYPE && !reason_is_name(s))
+    if (kind == FILE_TYPE && !json_is_name(s))
         return err_set(e, ERR_FORMAT, "is no file type, as \"py\"");
     if (r->n_v == EXPRESSIONS_MAX)
         return err_set(e, ERR_FORMAT, "more than %d expressions", EXPRESSIONS_MAX);
@@ -130,46 +117,21 @@ static enum err_code add_list(struct reason_routes *r, const json_t *list, int c
     return ERR_OK;
 }
 
-enum err_code reason_check_members(const json_t *o, const char *known, struct err *e)
-{
-    char pointer[200], name[80];
-    const char *key;
-    json_t *v;
-
-    if (!json_is_object(o))
-        return err_set(e, ERR_FORMAT, "is not an object");
-    json_object_foreach ((json_t *)(uintptr_t)o, key, v) {
-        (void)snprintf(name, sizeof name, " %.70s ", key);
-        if (strstr(known, name) != NULL && strchr(key, ' ') == NULL)
-            continue;
-        pointer[json_point_to(pointer, sizeof pointer - 1, 0, key)] = '\0';
-        err_set(e, ERR_FORMAT, "there is no such member:%s", known);
-        return err_at(e, "%s", pointer);
-    }
-    return ERR_OK;
-}
-
-enum err_code reason_member_fault(struct err *e, const char *key, const char *why)
-{
-    err_set(e, ERR_FORMAT, "%s", why);
-    return err_at(e, "/%s", key);
-}
-
 static enum err_code add_class(struct reason_routes *r, const json_t *o, struct err *e)
 {
     const json_t *about = json_object_get(o, "about");
     struct str name = { 0 };
     const int i = r->n;
 
-    if (reason_check_members(o, " name about words patterns files ", e))
+    if (json_check_members(o, " name about words patterns files ", e))
         return e->code;
-    if (!json_get_str(o, "name", &name) || !reason_is_name(name))
-        return reason_member_fault(e, "name", "is no name of letters, digits, - and _");
+    if (!json_get_str(o, "name", &name) || !json_is_name(name))
+        return json_member_fault(e, "name", "is no name of letters, digits, - and _");
     for (int k = 0; k < i; k++)
         if (str_is(name, r->name[k]))
-            return reason_member_fault(e, "name", "another class has it");
+            return json_member_fault(e, "name", "another class has it");
     if (about != NULL && (!json_is_string(about) || strlen(json_string_value(about)) != json_text(about).n))
-        return reason_member_fault(e, "about", "is no text");
+        return json_member_fault(e, "about", "is no text");
     r->name[r->n] = name.p;
     r->about[r->n++] = about != NULL ? json_string_value(about) : "";
     return add_list(r, json_object_get(o, "words"), i, WORD, "words", e) ||
@@ -186,16 +148,16 @@ static enum err_code read_routes(struct reason_routes *r, struct err *e)
     struct str fallback = { 0 };
     size_t i;
 
-    if (reason_check_members(r->file, " default threshold classes ", e))
+    if (json_check_members(r->file, " default threshold classes ", e))
         return e->code;
-    if (!json_get_str(r->file, "default", &fallback) || !reason_is_name(fallback))
-        return reason_member_fault(e, "default", "is no name of letters, digits, - and _");
+    if (!json_get_str(r->file, "default", &fallback) || !json_is_name(fallback))
+        return json_member_fault(e, "default", "is no name of letters, digits, - and _");
     r->fallback = fallback.p;
     r->threshold = threshold != NULL ? json_number_value(threshold) : 0.5;
     if (threshold != NULL && (!json_is_number(threshold) || !(r->threshold >= 0 && r->threshold <= 1)))
-        return reason_member_fault(e, "threshold", "is no number of 0 .. 1");
+        return json_member_fault(e, "threshold", "is no number of 0 .. 1");
     if (!json_is_array(classes) || json_array_size(classes) == 0 || json_array_size(classes) > REASON_CLASSES_MAX)
-        return reason_member_fault(e, "classes", "is no array of 1 to 64 classes");
+        return json_member_fault(e, "classes", "is no array of 1 to 64 classes");
     json_array_foreach (classes, i, one)
         if (add_class(r, one, e))
             return err_at(e, "/classes/%zu", i);
