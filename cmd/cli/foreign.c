@@ -175,7 +175,8 @@ static const struct {
       "context|cors|drain|dvts|"
       "embed-layer|errors|expert-profile|files|files-size|grammar|kv-tokens|listen|logit-bias|logits|logits-last|"
       "logprobs|max-body|max-queue|"
-      "messages|min-tokens|now|output|parallel|parse|prompt|rate|reasoning|reasoning-budget|reasoning-budget-message|"
+      "messages|min-tokens|now|output|parallel|parse|pipeline|pipeline-state|prompt|rate|reasoning|reasoning-budget|"
+      "reasoning-budget-message|"
       "reasoning-effort|reasoning-grace|reasoning-min|regex|render|schema|seed|"
       "session|shard|step-end|stop|stop-token|system|think|table-memory|timeout|tokens|tool-choice|tools|vars|"
       "verifier|verifier-time|vote",
@@ -373,7 +374,7 @@ bool cli_of_one_call(const char *name)
 {
     /* What the prompt is or what else is read, and what is done with it. */
     return cli_is_listed("prompt|messages|tokens|interactive|tokenize|detokenize|show-prompt|render|show|inspect|check|"
-                         "parse|plan|batch|mcp",
+                         "parse|pipeline|pipeline-state|plan|batch|mcp",
                          name);
 }
 

@@ -149,7 +149,7 @@ static enum err_code plan_for(struct cli_opened *x, const char *device, const st
     struct run_placement_opts fo = { .model = x->mo, .run = *ro, .uses = x->uses };
 
     fo.model.device = device;
-    fo.run.adapter_rank = x->adapters.rank;
+    fo.run.adapter_rank = fo.run.adapter_rank > x->adapters.rank ? fo.run.adapter_rank : x->adapters.rank;
     fo.adapter_bytes = x->adapters.bytes;
     fo.absent = x->o.plan && x->o.vram != NULL;
     if (x->o.vram != NULL && strcmp(device, "cpu") != 0 && cli_size(&fo.budget_bytes, x->o.vram, "vram", e))
@@ -246,7 +246,7 @@ enum err_code cli_open_run(struct run **out, struct cli_opened *x, const struct 
     cli_open_kv(&x->o, &ro, kv);
     if (x->placement != NULL)
         run_placement_apply_run(x->placement, &ro);
-    ro.adapter_rank = x->adapters.rank;
+    ro.adapter_rank = ro.adapter_rank > x->adapters.rank ? ro.adapter_rank : x->adapters.rank;
     if (run_open(&run, x->model, &ro, e))
         return e->code;
     if (cli_adapters_set(&x->adapters, x->model, run, e) || run_warm_up(run, e)) {

@@ -25,12 +25,13 @@ enum {
     RENDER = 1 << 12,
     RATE = 1 << 13,
     CLASSIFY = 1 << 14,
+    PIPELINE = 1 << 15,
     ONE = CHAT | RAW | IDS, /* one answer, written or as JSON */
     TEXTS = CHAT | TALK | RAW,
     MESSAGES = CHAT | TALK | SHOW_PROMPT,
     ANSWERS = TEXTS | IDS,
     RUNS = ANSWERS | PLAN,
-    COMPUTES = RUNS | CLASSIFY,
+    COMPUTES = RUNS | CLASSIFY | PIPELINE,
 };
 
 /* The options that say so, the first that was given; without any it is a chat. */
@@ -49,6 +50,7 @@ static const struct {
     { "show-prompt", SHOW_PROMPT },
     { "rate", RATE },
     { "classify", CLASSIFY },
+    { "pipeline", PIPELINE },
     { "interactive", TALK },
     { "tokens", IDS },
     { "raw", RAW },
@@ -57,8 +59,8 @@ static const struct {
 /* Options without a row are what the call does, need another one that has a row, or are messages of the program. */
 const struct cli_of cli_run_of[] = {
     { "model", ~(unsigned)(CHECK | PARSE | RENDER | RATE) },
-    { "prompt", TEXTS | CLASSIFY | TOKENIZE | DETOKENIZE | SHOW_PROMPT },
-    { "no-stdin", (TEXTS | TOKENIZE | DETOKENIZE | SHOW_PROMPT) & ~(unsigned)TALK },
+    { "prompt", TEXTS | CLASSIFY | PIPELINE | TOKENIZE | DETOKENIZE | SHOW_PROMPT },
+    { "no-stdin", (TEXTS | PIPELINE | TOKENIZE | DETOKENIZE | SHOW_PROMPT) & ~(unsigned)TALK },
     { "system", MESSAGES },
     { "messages", MESSAGES },
     { "continue", CHAT | SHOW_PROMPT },
@@ -66,11 +68,11 @@ const struct cli_of cli_run_of[] = {
     { "tool-choice", CHAT | SHOW_PROMPT },
     { "one-call", CHAT },
     { "lora", COMPUTES },
-    { "template", MESSAGES | SHOW },
-    { "chat-kwargs", MESSAGES },
-    { "think", MESSAGES },
+    { "template", MESSAGES | SHOW | PIPELINE },
+    { "chat-kwargs", MESSAGES | PIPELINE },
+    { "think", MESSAGES | PIPELINE },
     { "calibration", CHAT | TALK },
-    { "reasoning-budget", MESSAGES },
+    { "reasoning-budget", MESSAGES | PIPELINE },
     { "reasoning-effort", MESSAGES },
     { "reasoning-grace", CHAT | TALK },
     { "reasoning-min", CHAT | TALK },
@@ -78,15 +80,15 @@ const struct cli_of cli_run_of[] = {
     { "think-stop", CHAT | TALK | PLAN },
     { "think-probe", CHAT | TALK | PLAN },
     { "think-suppress", CHAT | TALK | PLAN },
-    { "think-loops", ANSWERS },
-    { "parser", CHAT | TALK },
-    { "examples", MESSAGES },
+    { "think-loops", ANSWERS | PIPELINE },
+    { "parser", CHAT | TALK | PIPELINE },
+    { "examples", MESSAGES | PIPELINE },
     { "raw", RAW | TOKENIZE | SHOW_PROMPT },
     { "plain", RAW | TOKENIZE | DETOKENIZE },
     { "session", ANSWERS | SHOW },
     { "session-ro", ONE },
     { "drop-oldest", CHAT | TALK },
-    { "predict", RUNS },
+    { "predict", RUNS | PIPELINE },
     { "schema", ONE | CHECK },
     { "grammar", ONE | CHECK },
     { "regex", ONE | CHECK },
@@ -96,8 +98,8 @@ const struct cli_of cli_run_of[] = {
     { "ignore-eos", ANSWERS },
     { "reasoning", CHAT | TALK },
     { "stream", ONE },
-    { "json", ONE | PLAN | INSPECT | SHOW | CLASSIFY },
-    { "jsonl", ONE },
+    { "json", ONE | PIPELINE | PLAN | INSPECT | SHOW | CLASSIFY },
+    { "jsonl", ONE | PIPELINE },
     { "best-of", CHAT | PLAN },
     { "dvts", CHAT | PLAN },
     { "step-end", CHAT },
@@ -108,19 +110,19 @@ const struct cli_of cli_run_of[] = {
     { "strict", CHAT },
     { "logprobs", ONE },
     { "uncertainty", ONE },
-#define OF_OPTION(kind, member, start, least, most, option, ...) { option, ANSWERS },
-    SAMPLE_OPTIONS(OF_OPTION, 0){ "dry-breaker", ANSWERS },
-    { "logit-bias", ANSWERS },
-    { "seed", ANSWERS },
+#define OF_OPTION(kind, member, start, least, most, option, ...) { option, ANSWERS | PIPELINE },
+    SAMPLE_OPTIONS(OF_OPTION, 0){ "dry-breaker", ANSWERS | PIPELINE },
+    { "logit-bias", ANSWERS | PIPELINE },
+    { "seed", ANSWERS | PIPELINE },
     { "draft", RUNS },
     { "draft-max", RUNS },
-    { "engram", ANSWERS },
+    { "engram", ANSWERS | PIPELINE },
     { "context", ANSWERS },
     { "context-table", ANSWERS },
-    { "engram-thinking", CHAT | TALK },
-    { "recite", CHAT | TALK },
+    { "engram-thinking", CHAT | TALK | PIPELINE },
+    { "recite", CHAT | TALK | PIPELINE },
     { "engram-drafts", ANSWERS },
-    { "ctx", RUNS },
+    { "ctx", RUNS | PIPELINE },
     { "threads", COMPUTES },
     { "device", COMPUTES },
     { "vram", COMPUTES },
@@ -130,16 +132,17 @@ const struct cli_of cli_run_of[] = {
     { "experts", COMPUTES },
     { "no-mmap", COMPUTES },
     { "repack", COMPUTES },
-    { "expert-profile", RUNS },
+    { "expert-profile", RUNS | PIPELINE },
     { "logits", ONE },
-    { "log", ANSWERS | RATE },
-    { "redact", ANSWERS | RATE },
-    { "log-size", ANSWERS | RATE },
+    { "log", ANSWERS | PIPELINE | RATE },
+    { "redact", ANSWERS | PIPELINE | RATE },
+    { "log-size", ANSWERS | PIPELINE | RATE },
     { NULL, 0 },
 };
 
 const struct cli_pair cli_run_pairs[] = {
-    { "tokenize|detokenize|show-prompt|show|inspect|plan|check|parse|render|rate|classify|tokens|interactive",
+    { "tokenize|detokenize|show-prompt|show|inspect|plan|check|parse|render|rate|classify|pipeline|tokens|"
+      "interactive",
       CLI_EXCLUDES, NULL, NULL, 0 },
     { "schema|grammar|regex", CLI_EXCLUDES, NULL, NULL, 0 },
     { "context|context-table", CLI_EXCLUDES, NULL, NULL, 0 },
@@ -185,6 +188,7 @@ const struct cli_pair cli_run_pairs[] = {
     { "logits-last", CLI_NEEDS, "logits", NULL, 0 },
     { "rate|redact|log-size", CLI_NEEDS, "log", NULL, 0 },
     { "answer", CLI_NEEDS, "rate", NULL, 0 },
+    { "pipeline-state", CLI_NEEDS, "pipeline", NULL, 0 },
     { NULL, CLI_NEEDS, NULL, NULL, 0 },
 };
 
@@ -302,6 +306,8 @@ static void check_values(const struct cli *cli, const struct cli_run_options *o)
     check_votes(o);
     if (cli_typed(cli, "draft") && o->draft_max == 0)
         cli_leave_aside(cli, "draft-max");
+    if (cli_is_stdin(o->pipeline))
+        cli_usage("--pipeline -: needs the name of a file");
     for (size_t i = 0; i < o->stops.n; i++)
         if (*o->stops.v[i] == '\0')
             cli_usage("--stop: the text is empty");

@@ -60,6 +60,7 @@ struct cli_run_options {
     const char *verify; /* "": without a number; NULL: not given */
     bool strict;
     const char *classify; /* a file of routes; NULL: not given */
+    const char *pipeline, *pipeline_state;
 };
 /* options.c: what the command line, the environment and the file beside the model say; files: the operands. Exits after
  * a mistake. */
@@ -127,6 +128,9 @@ struct cli_said {
 /* prompt.c: the question of the options becomes s->ask */
 MUST_CHECK enum err_code cli_run_question(struct cli_run *s, char *const *files, struct err *e);
 MUST_CHECK enum err_code cli_run_say(struct cli_run *s, const struct cli_said *said, struct err *e);
+/* What the options say of any question becomes s->ask, without a prompt. */
+MUST_CHECK enum err_code cli_run_any_question(struct cli_run *s, struct err *e);
+char *const *cli_run_inputs(const struct cli_run *s, char *const *files);      /* with what is piped in behind -p */
 MUST_CHECK enum err_code cli_run_ask(struct cli_run *s, struct err *e);        /* s->asked, of s->ask */
 MUST_CHECK enum err_code cli_run_ask_tokens(struct cli_run *s, struct err *e); /* the same of s->before alone */
 struct ask_model cli_run_model(struct cli_run *s);
@@ -169,7 +173,7 @@ bool cli_run_give_up(void);
 typedef enum err_code run_tool(struct cli_run *s, char *const *files, int *status, struct err *e);
 run_tool *cli_run_tool(const struct cli *cli);
 run_tool cli_run_plan, cli_run_show, cli_run_tokenize, cli_run_detokenize, cli_run_show_prompt, cli_run_parse,
-    cli_run_render, cli_run_rate, cli_run_classify;
+    cli_run_render, cli_run_rate, cli_run_classify, cli_run_pipeline;
 
 /* effect.c: options of the environment and of files that can have no effect are forgotten; those of the command line
  * are mistakes: exits; and, where the temperature is known, those that need one */

@@ -141,6 +141,11 @@ static enum err_code use_options(struct cli_run *s, struct err *e)
     return ERR_OK;
 }
 
+enum err_code cli_run_any_question(struct cli_run *s, struct err *e)
+{
+    return read_lists(s, e) || read_kwargs(s, e) || use_options(s, e) ? e->code : ERR_OK;
+}
+
 enum err_code cli_run_say(struct cli_run *s, const struct cli_said *said, struct err *e)
 {
     json_decref(s->messages);
@@ -193,7 +198,7 @@ static bool has_input(void)
 }
 
 /* The files of a prompt: text that is piped in comes after -p where nothing else is named. */
-static char *const *inputs_of(const struct cli_run *s, char *const *files)
+char *const *cli_run_inputs(const struct cli_run *s, char *const *files)
 {
     static char dash[] = "-";
     static char *const piped[] = { dash, NULL };
@@ -214,7 +219,7 @@ enum err_code cli_run_question(struct cli_run *s, char *const *files, struct err
                        read_lists(s, e) || read_tokens_file(s, e) || use_options(s, e)
                    ? e->code
                    : ERR_OK;
-    files = inputs_of(s, files);
+    files = cli_run_inputs(s, files);
     s->chat = !s->o->raw && !s->o->tokenize && !s->o->detokenize &&
               (s->o->template_file != NULL || text_info(s->open.text)->chat_template.n > 0);
     if (s->chat && cli_run_format(s, e))

@@ -35,6 +35,7 @@ run_tool *cli_run_tool(const struct cli *cli)
         { "render", cli_run_render },
         { "rate", cli_run_rate },
         { "classify", cli_run_classify },
+        { "pipeline", cli_run_pipeline },
     };
 
     for (size_t i = 0; i < sizeof tools / sizeof *tools; i++)

@@ -49,4 +49,5 @@ run_examples()
 @test "chimere-serve-stdio(1)" { run_examples chimere-serve-stdio.1; }
 @test "chimere-bench(1)" { run_examples chimere-bench.1; }
 @test "chimere-jsonl(5)" { run_examples chimere-jsonl.5; }
+@test "chimere-pipeline(5)" { run_examples chimere-pipeline.5; }
 @test "chimere(7)" { run_examples chimere.7; }
