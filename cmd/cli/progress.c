@@ -20,11 +20,13 @@ static double last_ms;
  */
 static char line[LINE_BYTES];
 static size_t line_bytes;
-static size_t text_bytes; /* of it, without what clears the line before */
 
+static const char clear_line[] = "\r\033[K";
+
+/* One that cannot clear a line gets none. */
 static bool foreground_terminal(void)
 {
-    return isatty(STDERR_FILENO) && tcgetpgrp(STDERR_FILENO) == getpgrp();
+    return isatty(STDERR_FILENO) && !cli_dumb_terminal() && tcgetpgrp(STDERR_FILENO) == getpgrp();
 }
 
 bool cli_dumb_terminal(void)
@@ -67,12 +69,6 @@ static void start_timer(void)
         waiting = 1;
 }
 
-/* What empties the line. A terminal that may not know the sequence gets spaces instead. */
-static const char *clear_line(void)
-{
-    return cli_dumb_terminal() ? "\r" : "\r\033[K";
-}
-
 /* How much of a text fits: whole fields, if the first one does. */
 static size_t fitting_bytes(const char *text, size_t bytes, size_t columns)
 {
@@ -87,23 +83,20 @@ static size_t fitting_bytes(const char *text, size_t bytes, size_t columns)
 /* The line for a terminal, of its width at most. */
 static void make_line(const char *fmt, va_list ap)
 {
-    const char *empty = clear_line();
     struct winsize w = { 0 };
-    size_t columns = 79, n = strlen(empty), before = text_bytes;
+    size_t columns = 79;
+    const size_t n = sizeof clear_line - 1;
     int used;
 
     if (ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 1)
         columns = w.ws_col - 1u;
-    memcpy(line, empty, n);
+    memcpy(line, clear_line, n);
     used = vsnprintf(line + n, sizeof line - n, fmt, ap);
     if (used < 0)
         used = 0;
     if ((size_t)used > sizeof line - n - 1)
         used = (int)(sizeof line - n - 1);
-    text_bytes = fitting_bytes(line + n, (size_t)used, columns);
-    line_bytes = n + text_bytes;
-    for (; n == 1 && line_bytes < n + before && line_bytes < n + columns; line_bytes++)
-        line[line_bytes] = ' ';
+    line_bytes = n + fitting_bytes(line + n, (size_t)used, columns);
 }
 
 static void show_line(const char *fmt, va_list ap)
@@ -178,12 +171,9 @@ void cli_progress_end(void)
 {
     waiting = 0;
     if (shown) {
-        if (clear_line()[1] == '\0')
-            fprintf(stderr, "\r%*s", (int)text_bytes, "");
-        fputs(clear_line(), stderr);
+        fputs(clear_line, stderr);
         fflush(stderr);
     }
     shown = 0;
-    text_bytes = 0;
     last_ms = 0;
 }

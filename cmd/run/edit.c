@@ -42,12 +42,25 @@ struct cli_edit {
 #endif
 };
 
+/* Is there something to read? A signal that comes before poll() waits must not be lost: the caller looks at it again
+ * soon. */
+static bool await_input(void)
+{
+    struct pollfd fd = { .fd = STDIN_FILENO, .events = POLLIN };
+
+    return poll(&fd, 1, 100) > 0;
+}
+
 static const char *read_plain_line(struct cli_edit *x)
 {
     ssize_t got;
 
     fputs(x->prompt, stdout);
     fflush(stdout);
+    do /* the terminal gives a line at a time, so none waits in stdin */
+        if (cli_interrupted())
+            return NULL;
+    while (!await_input());
     got = getline(&x->typed, &x->cap, stdin);
     if (got < 0)
         clearerr(stdin);
@@ -345,9 +358,7 @@ static void redraw_line(struct cli_edit *x)
         }
     }
     rows += column / columns;
-    if (cli_dumb_terminal())
-        putchar('\n');
-    else if (rows > 0)
+    if (rows > 0)
         printf("\r\033[%dA\033[J", rows);
     else
         printf("\r\033[J");
@@ -372,16 +383,14 @@ static int read_char(EditLine *el, wchar_t *c)
 
     lib.el_get(el, EL_CLIENTDATA, &x);
     for (;;) {
-        struct pollfd fd = { .fd = STDIN_FILENO, .events = POLLIN };
         ssize_t n;
         size_t got;
 
-        /* A signal that comes before poll() waits must not be lost: it is looked at again soon. */
         if (cli_interrupted())
             return -1;
         if (cli_resized())
             redraw_line(x);
-        if (poll(&fd, 1, 100) <= 0)
+        if (!await_input())
             continue;
         n = read(STDIN_FILENO, &byte, 1);
         if (n == 0)
@@ -415,8 +424,6 @@ static const char paste_ends[] = "\033[201~";
 
 static void bracket_pastes(bool on)
 {
-    if (cli_dumb_terminal())
-        return;
     fputs(on ? "\033[?2004h" : "\033[?2004l", stdout);
     fflush(stdout);
 }
@@ -509,6 +516,10 @@ static enum err_code open_libedit(struct cli_edit *x, struct err *e)
 {
     HistEvent ev;
 
+    if (cli_dumb_terminal()) { /* it moves no cursor: lines come as the terminal itself edits them */
+        cli_note("editing  none: TERM names no terminal that can edit");
+        return ERR_OK;
+    }
     if (!load_libedit()) {
         cli_note("editing  none: libedit is not installed");
         return ERR_OK;

@@ -511,13 +511,12 @@ END
         [ $columns -ne 34 ] || [ "$(grep -vcE "^prompt: [0-9]+ of $n tokens(, [0-9.]+/s)?\$" lines)" -eq 0 ]
     done
     grep -qE "^prompt: [0-9]+ of $n tokens, [0-9.]+/s, [0-9]+:[0-9][0-9] left\$" lines
-    # a terminal that may not know sequences gets none
-    for term in dumb; do
+    # a terminal that cannot clear a line gets none
+    for term in '' dumb; do
         TERM=$term script -qec "exec chimere-run --tokens ids.json -n 1 --chunk 16 > answer" typescript > /dev/null < /dev/null
-        grep -v '^Script ' typescript > shown
-        tr '\r' '\n' < shown | grep -q '^prompt: '
-        no grep -q "$(printf '\033')" shown
-        tr '\r' '\n' < shown | grep -q '^  *$' # taken away
+        grep -v '^Script ' typescript > shown || true
+        no grep -q prompt: shown
+        sed 's/\r$//' shown | no grep -q $'[\033\r]'
     done
 }
 

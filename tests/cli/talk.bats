@@ -5,16 +5,17 @@ load common
 
 setup_file()
 {
-    export TERM=dumb NO_COLOR=1 CHIMERE_HISTORY=
+    export TERM=xterm NO_COLOR=1 CHIMERE_HISTORY=
 }
 
-# talk STATUS ARGUMENT ... < STEPS: what the terminal showed is in ./shown
+# talk STATUS ARGUMENT ... < STEPS: what the terminal showed is in ./raw, and without its own sequences in ./shown
 talk()
 {
     local want=$1 got=0
     shift
     command -v python3 > /dev/null || skip "python3 is not installed"
-    python3 "$ROOT/tests/cli/terminal.py" chimere-run -i "$@" > shown || got=$?
+    python3 "$ROOT/tests/cli/terminal.py" chimere-run -i "$@" > raw || got=$?
+    sed 's/\x1b\[[?0-9;]*[A-Za-z]//g; s/\x1b[=>]//g; s/.*\r//' raw > shown
     [ $got -eq "$want" ] || { echo "status $got"; head -c 3000 shown; return 1; }
 }
 
@@ -175,15 +176,21 @@ has_libedit()
     # 77 columns with the prompt: the line is three of 30, and the prompt two above the cursor.
     printf '%s\n' 'size 80' '~ > ' "keys $(printf 'word %.0s' {1..15})" '~ word word word word word word word word word word word word word word word ' \
         'size 30' '~ > word word' '^C' /quit | TERM=xterm talk 0
-    grep -q $'\r\033\\[2A\033\\[J' shown
+    grep -q $'\r\033\\[2A\033\\[J' raw
 }
 
 @test "a terminal that knows no escape sequences gets none" {
     has_libedit || skip "no libedit"
     for term in xterm dumb; do
-        printf '%s\n' 'size 80' 'What is 2 + 2?' '~ > ' 'keys abc' 'size 40' '~ > abc' '^C' /quit | TERM=$term NO_COLOR='' talk 0
-        [ "$(grep -q $'\033' shown && echo xterm || echo dumb)" = $term ]
+        printf '%s\n' 'size 80' 'What is 2 + 2?' '~ > ' 'keys abc' 'size 40' '~ abc' '^C' '~ > ' 'keys What\x7f\x7f\x15/quit\n' |
+            TERM=$term NO_COLOR='' talk 0
+        [ "$(grep -q $'[\033\r]' raw && echo xterm || echo dumb)" = $term ]
     done
+    # Nothing marks what is pasted there: each line is a message. Nor is there a history.
+    printf '%s\n' '~ > ' 'keys What is 2 + 2?\nWhat is 3 + 4?\n' '~ 7' /quit |
+        TERM=dumb CHIMERE_HISTORY=$PWD/h talk 0 --session s --think off -n 4
+    [ "$(messages s | jq -c 'map(select(.role == "user").content)')" = '["What is 2 + 2?","What is 3 + 4?"]' ]
+    [ ! -e h ]
 }
 
 @test "/edit: the message in an editor, and nothing lost where that fails" {
