@@ -88,6 +88,80 @@ static enum err_code append_line(struct job *j, char *line, struct err *e)
     return rc ? err_wrap(e, "%s", j->o->path) : ERR_OK;
 }
 
+static enum err_code read_types(int *out, int *n_out, int most, const char *option, const char *list, struct err *e)
+{
+    while (*list != '\0') {
+        size_t n = strcspn(list, ",");
+        int type = quant_find_name((struct str){ list, n });
+
+        if (type < 0 || quant_fitter(type, 0) == NULL || *n_out == most)
+            return err_set(e, ERR_ARG, "%s %.60s: not a list of up to %d types that are written", option, list, most);
+        out[(*n_out)++] = type;
+        list += n + (list[n] == ',');
+    }
+    return *n_out > 0 ? ERR_OK : err_set(e, ERR_ARG, "%s: no type", option);
+}
+
+static bool has_type(const int *types, size_t n, int type)
+{
+    bool has = false;
+
+    for (size_t i = 0; i < n; i++)
+        has |= types[i] == type;
+    return has;
+}
+
+/* The types that are to be measured for a tensor; returns how many. One that has a line may lack those of --also. */
+static size_t types_for(int types[QUANT_N], const struct job *j, size_t i)
+{
+    const struct gguf_tensor *t = gguf_tensor_at(j->g, i);
+    size_t n = 0;
+    const int *usual = measure_types(t, &n);
+
+    if (j->l.measured[i])
+        n = 0;
+    memcpy(types, usual, n * sizeof *types);
+    for (int k = 0; k < j->n_also; k++) {
+        const int type = j->also[k];
+
+        if (quant_row_bytes(type, t->ne[0]) >= 0 && !has_type(types, n, type) &&
+            (!j->l.measured[i] || (type != t->type && isnan(j->l.kl[i][type]))))
+            types[n++] = type;
+    }
+    return n;
+}
+
+static bool is_missing(const struct job *j, size_t i)
+{
+    int types[QUANT_N];
+
+    return j->wanted[i] && (!j->l.measured[i] || types_for(types, j, i) > 0);
+}
+
+/* What the file's tensors have beside the usual types was measured with --also, and the others need it, too. */
+static enum err_code add_file_types(struct job *j, struct err *e)
+{
+    int probe[PROBES_MAX], n_probes = 0;
+
+    if (j->l.head.probes[0] != '\0' && read_types(probe, &n_probes, PROBES_MAX, "probes", j->l.head.probes, e))
+        return err_wrap(e, "%s", j->o->path);
+    for (size_t i = 0; i < j->l.n; i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(j->g, i);
+        size_t n = 0;
+        const int *usual = measure_types(t, &n);
+
+        for (int k = 0; k < QUANT_N; k++) {
+            bool also = !isnan(j->l.kl[i][k]) && !has_type(usual, n, k) && !has_type(j->also, (size_t)j->n_also, k);
+
+            for (int p = 0; p < n_probes; p++)
+                also = also && ramp_fitting(probe[p], t->ne[0]) != k;
+            if (also && quant_fitter(k, 0) != NULL)
+                j->also[j->n_also++] = k;
+        }
+    }
+    return ERR_OK;
+}
+
 static enum err_code read_file(struct job *j, struct err *e)
 {
     struct stat st;
@@ -101,6 +175,8 @@ static enum err_code read_file(struct job *j, struct err *e)
         rc = io_read_all(&text, &n, j->o->path, LOSSES_MAX, j->o->stop, e);
     if (rc == ERR_OK)
         rc = ramp_losses_open(&j->l, (struct str){ text, n }, j->o->path, j->g, e);
+    if (rc == ERR_OK)
+        rc = add_file_types(j, e);
     free(text);
     return rc;
 }
@@ -120,52 +196,6 @@ static enum err_code open_file(struct job *j, struct err *e)
 }
 
 /* ---- what is to be done ---- */
-
-static enum err_code read_types(int *out, int *n_out, int most, const char *option, const char *list, struct err *e)
-{
-    while (*list != '\0') {
-        size_t n = strcspn(list, ",");
-        int type = quant_find_name((struct str){ list, n });
-
-        if (type < 0 || quant_fitter(type, 0) == NULL || *n_out == most)
-            return err_set(e, ERR_ARG, "%s %.60s: not a list of up to %d types that are written", option, list, most);
-        out[(*n_out)++] = type;
-        list += n + (list[n] == ',');
-    }
-    return *n_out > 0 ? ERR_OK : err_set(e, ERR_ARG, "%s: no type", option);
-}
-
-/* The types that are measured for a tensor; returns how many. */
-static size_t types_for(int types[QUANT_N], const struct job *j, const struct gguf_tensor *t)
-{
-    size_t n;
-    const int *usual = measure_types(t, &n);
-
-    memcpy(types, usual, n * sizeof *types);
-    for (int k = 0; k < j->n_also; k++) {
-        bool new = quant_row_bytes(j->also[k], t->ne[0]) >= 0;
-
-        for (size_t i = 0; i < n; i++)
-            new = new &&types[i] != j->also[k];
-        if (new)
-            types[n++] = j->also[k];
-    }
-    return n;
-}
-
-/* What is in the file already was measured with the same types. */
-static enum err_code check_also(const struct job *j, struct err *e)
-{
-    for (size_t i = 0; i < j->l.n; i++)
-        for (int k = 0; k < j->n_also && j->l.measured[i]; k++) {
-            const struct gguf_tensor *t = gguf_tensor_at(j->g, i);
-
-            if (j->also[k] != t->type && quant_row_bytes(j->also[k], t->ne[0]) >= 0 && isnan(j->l.kl[i][j->also[k]]))
-                return err_set(e, ERR_FORMAT, "%s: was measured without %s; name another file", j->o->path,
-                               quant_types[j->also[k]]->name);
-        }
-    return ERR_OK;
-}
 
 static enum err_code list_tensors(struct job *j, struct err *e)
 {
@@ -378,7 +408,7 @@ static enum err_code errors_of(struct job *j, size_t i, struct err *e)
 {
     const struct gguf_tensor *t = gguf_tensor_at(j->g, i);
     int type[QUANT_N];
-    size_t n = types_for(type, j, t);
+    size_t n = types_for(type, j, i);
 
     for (int k = 0; k < QUANT_N; k++)
         j->error[i][k] = NAN;
@@ -395,20 +425,62 @@ static enum err_code errors_of(struct job *j, size_t i, struct err *e)
     return ERR_OK;
 }
 
+/* A line of a tensor, of what was not known of it. */
+static enum err_code keep_losses(struct job *j, size_t i, const double kl[QUANT_N], struct err *e)
+{
+    if (append_line(j, ramp_losses_tensor_line(gguf_tensor_at(j->g, i)->name, kl), e))
+        return e->code;
+    for (int k = 0; k < QUANT_N; k++)
+        if (!isnan(kl[k]))
+            j->l.kl[i][k] = kl[k];
+    j->l.measured[i] = true;
+    return ERR_OK;
+}
+
 static double elems(const struct gguf_tensor *t)
 {
     return (double)(t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3]);
 }
 
+/* What a member of a group loses in each type: between the probes' losses, which are its share of the group's, or in
+ * its line already. */
+static enum err_code share_loss(struct job *j, size_t i, const double group_kl[], const double sum[], struct err *e)
+{
+    const struct gguf_tensor *t = gguf_tensor_at(j->g, i);
+    double error[PROBES_MAX], share[PROBES_MAX], kl[QUANT_N];
+    int n = 0;
+
+    for (int k = 0; k < j->n_probes; k++) {
+        const int to = ramp_fitting(j->probe[k], t->ne[0]);
+
+        if (to == t->type)
+            continue;
+        error[n] = j->error[i][to];
+        share[n] = j->l.measured[i] ? j->l.kl[i][to] : sum[k] > 0 ? group_kl[k] * error[n] * elems(t) / sum[k] : 0;
+        if (isnan(share[n]))
+            return err_set(e, ERR_FORMAT, "%s: %.*s: its line lacks %s, a type of the probes", j->o->path,
+                           STR_ARG(t->name), quant_types[to]->name);
+        n++;
+    }
+    for (int k = 0; k < QUANT_N; k++) {
+        const bool known = isnan(j->error[i][k]) || (j->l.measured[i] && !isnan(j->l.kl[i][k]));
+
+        kl[k] = known ? NAN : measure_between(error, share, n, j->error[i][k]);
+    }
+    return keep_losses(j, i, kl, e);
+}
+
 /* A group's loss is shared out by the members' errors and sizes. */
 static enum err_code measure_group(struct job *j, int group, struct err *e)
 {
-    double kl[PROBES_MAX], sum[PROBES_MAX] = { 0 };
+    double kl[PROBES_MAX] = { 0 }, sum[PROBES_MAX] = { 0 };
+    bool any = false; /* without a line */
 
     for (size_t i = 0; i < j->l.n; i++)
         if (j->wanted[i] && j->group[i] == group) {
             const struct gguf_tensor *t = gguf_tensor_at(j->g, i);
 
+            any |= !j->l.measured[i];
             if (errors_of(j, i, e))
                 return e->code;
             for (int k = 0; k < j->n_probes; k++) {
@@ -417,35 +489,16 @@ static enum err_code measure_group(struct job *j, int group, struct err *e)
                 sum[k] += to == t->type ? 0 : j->error[i][to] * elems(t);
             }
         }
-    for (int k = 0; k < j->n_probes; k++) {
+    for (int k = 0; k < j->n_probes && any; k++) {
         struct eval_mean got;
 
         if (run_with(j, group, j->probe[k], &got, e))
             return e->code;
         kl[k] = got.mean;
     }
-    for (size_t i = 0; i < j->l.n; i++) {
-        const struct gguf_tensor *t = gguf_tensor_at(j->g, i);
-        double error[PROBES_MAX], share[PROBES_MAX];
-        int n_probes = 0;
-
-        if (!j->wanted[i] || j->group[i] != group || j->l.measured[i])
-            continue;
-        for (int k = 0; k < j->n_probes; k++) {
-            int to = ramp_fitting(j->probe[k], t->ne[0]);
-
-            if (to == t->type)
-                continue;
-            error[n_probes] = j->error[i][to];
-            share[n_probes] = sum[k] > 0 ? kl[k] * error[n_probes] * elems(t) / sum[k] : 0;
-            n_probes++;
-        }
-        for (int k = 0; k < QUANT_N; k++)
-            j->l.kl[i][k] = isnan(j->error[i][k]) ? NAN : measure_between(error, share, n_probes, j->error[i][k]);
-        if (append_line(j, ramp_losses_tensor_line(t->name, j->l.kl[i]), e))
+    for (size_t i = 0; i < j->l.n; i++)
+        if (j->group[i] == group && is_missing(j, i) && share_loss(j, i, kl, sum, e))
             return e->code;
-        j->l.measured[i] = true;
-    }
     return ERR_OK;
 }
 
@@ -454,14 +507,15 @@ static enum err_code weigh_tensor(struct job *j, size_t i, struct err *e)
 {
     const struct gguf_tensor *t = gguf_tensor_at(j->g, i);
     int type[QUANT_N];
-    size_t n = types_for(type, j, t);
+    size_t n = types_for(type, j, i);
+    double kl[QUANT_N];
 
-    if (measure_fisher(j->l.kl[i], j->moments, t, &j->coder, type, n, j->watch->stop, e) ||
-        append_line(j, ramp_losses_tensor_line(t->name, j->l.kl[i]), e))
+    for (int k = 0; k < QUANT_N; k++)
+        kl[k] = NAN;
+    if (measure_fisher(kl, j->moments, t, &j->coder, type, n, j->watch->stop, e) || keep_losses(j, i, kl, e))
         return e->code;
     (void)tell_progress(j, 0, 1);
     j->done++;
-    j->l.measured[i] = true;
     return ERR_OK;
 }
 
@@ -498,15 +552,14 @@ static enum err_code score_all(struct job *j, struct err *e)
 /* From its score and the errors of types. */
 static enum err_code score_tensor(struct job *j, size_t i, struct err *e)
 {
+    double kl[QUANT_N];
+
     if (errors_of(j, i, e))
         return e->code;
     for (int k = 0; k < QUANT_N; k++)
-        j->l.kl[i][k] = j->score[i] * j->error[i][k]; /* NAN: not wanted */
-    if (append_line(j, ramp_losses_tensor_line(gguf_tensor_at(j->g, i)->name, j->l.kl[i]), e))
-        return e->code;
+        kl[k] = j->score[i] * j->error[i][k]; /* NAN: not wanted */
     j->done++;
-    j->l.measured[i] = true;
-    return ERR_OK;
+    return keep_losses(j, i, kl, e);
 }
 
 /* Whether all tensors in a type would be in memory at once. */
@@ -552,11 +605,11 @@ static int64_t count_runs(const struct job *j)
     int64_t n = 0;
 
     for (size_t i = 0; i < j->l.n; i++) {
-        bool first = j->wanted[i] && !j->l.measured[i];
+        bool first = is_missing(j, i), runs = j->method == MEASURE_PROBES && !j->l.measured[i];
 
-        for (size_t k = 0; first && j->method == MEASURE_PROBES && k < i; k++)
+        for (size_t k = 0; first && runs && k < i; k++)
             first = !(j->wanted[k] && !j->l.measured[k] && j->group[k] == j->group[i]);
-        n += !first ? 0 : j->method == MEASURE_PROBES ? j->n_probes : 1;
+        n += !first ? 0 : runs ? j->n_probes : 1;
     }
     for (size_t k = 0; k < COUNT(wholes); k++)
         n += whole_missing(j, wholes[k]);
@@ -568,7 +621,7 @@ static bool any_tensor_missing(const struct job *j)
     bool any = false;
 
     for (size_t i = 0; i < j->l.n; i++)
-        any |= j->wanted[i] && !j->l.measured[i];
+        any |= is_missing(j, i);
     return any;
 }
 
@@ -626,7 +679,7 @@ static enum err_code measure_all(struct job *j, struct err *e)
         rc = open_moments(j, e);
     j->todo = count_runs(j);
     for (size_t i = 0; i < j->l.n && rc == ERR_OK; i++)
-        if (j->wanted[i] && !j->l.measured[i]) {
+        if (is_missing(j, i)) {
             progress_of(j, "", gguf_tensor_at(j->g, i)->name);
             rc = j->method == MEASURE_PROBES   ? measure_group(j, j->group[i], e)
                  : j->method == MEASURE_FISHER ? weigh_tensor(j, i, e)
@@ -661,7 +714,7 @@ static enum err_code run_job(struct job *j, bool *complete, struct err *e)
 {
     if (read_types(j->probe, &j->n_probes, PROBES_MAX, "--probes", j->o->probes, e) ||
         (j->o->also != NULL && read_types(j->also, &j->n_also, QUANT_N, "--also", j->o->also, e)) ||
-        list_tensors(j, e) || read_file(j, e) || check_also(j, e) || choose_method(j, e))
+        list_tensors(j, e) || read_file(j, e) || choose_method(j, e))
         return e->code;
     *complete = count_runs(j) == 0;
     if (*complete) {

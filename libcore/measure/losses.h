@@ -13,7 +13,8 @@ enum measure_method { MEASURE_PROBES, MEASURE_FISHER, MEASURE_NSDS };
 struct measure_losses_opts {
     const char *path, *imatrix; /* the file; where the inputs of the text are written as well, NULL: nowhere */
     const char *data, *probes;  /* a text to measure with, NULL: random tokens or the model's own; "q3_k,q5_k" */
-    const char *also;           /* types that are measured beside the usual ones, NULL: none; "iq3_k,iq4_k" */
+    const char *also; /* types that are measured beside the usual ones and those that the file has so far, NULL:
+                       * none; "iq3_k,iq4_k" */
     const char *device;
     bool random, again, dry_run; /* again: types of quantised tensors; dry_run: nothing may be missing */
     int64_t tokens, seed;

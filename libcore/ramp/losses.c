@@ -110,8 +110,6 @@ static enum err_code read_tensor(struct ramp_losses *l, const json_t *o, const s
         return err_set(e, ERR_FORMAT, "%.64s: the model has no such tensor", name);
     while (gguf_tensor_at(g, at) != t)
         at++;
-    if (l->measured[at])
-        return err_set(e, ERR_FORMAT, "%.64s: has a line already", name);
     if (!json_is_object(kl) || json_object_size(kl) == 0)
         return err_set(e, ERR_FORMAT, "%.64s: \"kl\" is no object with types", name);
     json_object_foreach (kl, key, v) {
@@ -119,6 +117,8 @@ static enum err_code read_tensor(struct ramp_losses *l, const json_t *o, const s
 
         if (type < 0)
             return err_set(e, ERR_FORMAT, "%.32s: not a tensor type", key);
+        if (!isnan(l->kl[at][type])) /* a second line adds types */
+            return err_set(e, ERR_FORMAT, "%.64s: %s has a line already", name, key);
         if (loss(&l->kl[at][type], v, key, e))
             return e->code;
     }

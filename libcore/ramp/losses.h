@@ -29,7 +29,7 @@ struct ramp_losses {
     const struct gguf *g;                     /* the model, which must outlive this */
     size_t n;                                 /* its tensors */
     double (*kl)[QUANT_N];                    /* [n] nats per token; NAN: not measured */
-    bool *measured;                           /* [n] has a line */
+    bool *measured;                           /* [n] has lines: each type is in one of them */
     double whole[QUANT_N], whole_se[QUANT_N]; /* all tensors that have lines in this type; NAN: not measured */
     bool left_out[QUANT_N]; /* `whole` of this type was not measured because it did not fit into memory */
     size_t good_bytes;      /* of the file: whole lines */
