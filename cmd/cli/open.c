@@ -117,6 +117,7 @@ enum err_code cli_open_model(struct cli_opened *x, struct err *e)
         return e->code;
     x->mo = cli_open_model_opts(&x->o);
     x->mo.nextn = x->nextn;
+    x->mo.progress = x->progress;
     x->dry_run = wants_plan(&x->o);
     const struct model_opts dry = { .device = "cpu",
                                     .n_threads = x->o.n_threads,

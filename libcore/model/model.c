@@ -122,8 +122,11 @@ static enum err_code bind_all(struct model *m, const struct gguf *g, const struc
         b.as_stored = o->placement.as_stored;
     }
     m->out_norm = bind_vec(&b, p->out_norm, p->n_embd);
-    for (int i = 0; i < p->n_layer && e->code == ERR_OK; i++)
+    for (int i = 0; i < p->n_layer && e->code == ERR_OK; i++) {
         bind_layer(m, &b, o->placement.experts, i);
+        if (e->code == ERR_OK && !progress_tick(o->progress, (uint64_t)i + 1, (uint64_t)p->n_layer))
+            return err_set(e, ERR_CANCEL, "interrupted");
+    }
     bind_nextns(m, &b, o->nextn);
     return bind_all_used(&b);
 }
@@ -183,6 +186,7 @@ static enum err_code check_room(const struct model *m, const struct gguf *g, con
     if (left < 0 || (!dev_is_host(m->dev) && m->host == NULL))
         return ERR_OK;
     look.placement.dry_run = true;
+    look.progress = NULL;
     look.n_threads = 1;
     look.placement.count_sets = 0;
     look.placement.weight_bytes = 0;

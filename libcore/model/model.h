@@ -30,6 +30,7 @@ struct model_opts {
                                 * has none */
     bool nextn; /* also opens the multi-token-prediction block, if there is one (model/drafter.h); the device then
                  * has the token embedding, too, for ids that do not come to the host */
+    const struct progress *progress;  /* tick gets layers that are loaded, of all; NULL: nobody is told */
     struct model_placement placement; /* all zero: everything on the device; the CPU uses weights in the mapping */
 };
 
