@@ -37,6 +37,15 @@ no()
     ! "$@"
 }
 
+# The library of tests/fault, which makes calls fail or wait: $shim, for LD_PRELOAD.
+find_shim()
+{
+    shim=${BUILD:-build}/test/fault-shim.so
+    [ "${shim#/}" != "$shim" ] || shim=$ROOT/$shim
+    [ -e "$shim" ] || skip "no $shim"
+    export ASAN_OPTIONS=verify_asan_link_order=0
+}
+
 # wait_for COMMAND...: until it succeeds, for a minute at most.
 wait_for()
 {

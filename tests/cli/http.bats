@@ -2,51 +2,7 @@
 # http.bats - chimere-serve-stdio --listen: what curl and the real openai client see.
 
 load common
-
-serve() # OPTION...: starts the server; its address is in $url, its process in $server
-{
-    chimere-serve-stdio "$@" > served 2> served.err 3>&- &
-    server=$!
-    wait_for test -s served || { cat served.err; return 1; }
-    url=$(jq -r .url served)
-}
-# A build without the library says so, and nothing here can be tried.
-need_http()
-{
-    command -v curl > /dev/null || skip "curl is not installed"
-    no chimere-serve-stdio --listen unix:no/such/place 2> why
-    no grep -q 'without HTTP' why || skip "built without libmicrohttpd"
-}
-start()
-{
-    need_http
-    serve --listen 127.0.0.1:0 "$@"
-}
-teardown()
-{
-    [ -n "${server:-}" ] || return 0
-    kill -KILL "$server" 2> /dev/null || true
-    wait "$server" 2> /dev/null || true
-}
-post() # PATH BODY [OPTION OF curl ...]
-{
-    curl -sS "$url/v1/$1" -H 'Content-Type: application/json' -d "$2" "${@:3}"
-}
-status_of() # OPTION OF curl ...
-{
-    curl -sS -o body -w '%{http_code}' "$@"
-}
-metric()
-{
-    curl -sS "$url/metrics" | awk -v name="chimere_$1" '$1 == name { print $2 }'
-}
-stopped() # STATUS: what the server ends with
-{
-    local got=0
-    wait "$server" || got=$?
-    server=
-    [ "$got" -eq "$1" ]
-}
+load http
 long='{"prompt":"The kernel","max_tokens":3000,"ignore_eos":true,"stream":true}'
 
 @test "a completion, a chat, embeddings, models, health and metrics, as over stdin" {

@@ -18,14 +18,6 @@ train() # OPTION...
     chimere-draft-train lora -m "$TINY" "${small[@]}" "$@" items.jsonl
 }
 
-find_shim()
-{
-    shim=${BUILD:-build}/test/fault-shim.so
-    [ "${shim#/}" != "$shim" ] || shim=$ROOT/$shim
-    [ -e "$shim" ] || skip "no $shim"
-    export ASAN_OPTIONS=verify_asan_link_order=0
-}
-
 poke() # FILE OFFSET BYTES
 {
     printf "$3" | dd of="$1" bs=1 seek="$2" conv=notrunc status=none

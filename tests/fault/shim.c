@@ -3,6 +3,7 @@
  *
  * CHIMERE_TEST_FAULT=KIND:N   the Nth call of that kind after main began fails, once (N >= 1)
  * CHIMERE_TEST_FAULT_LOG=FILE at the end "KIND COUNT" is written there for every kind that was called
+ * CHIMERE_TEST_FAULT_HOLD=FILE write(2) waits as long as FILE exists
  * CHIMERE_TEST_FAULT_LIVE=FILE another process says what is to fail while this one runs: struct live, mapped from there
  *
  * KIND cut is special: the file behind the Nth mapping of a file loses its second half as soon as it is
@@ -277,7 +278,11 @@ ssize_t pread(int fd, void *to, size_t n, off_t offset)
 
 ssize_t write(int fd, const void *from, size_t n)
 {
+    const char *hold = atomic_load(&running) ? getenv("CHIMERE_TEST_FAULT_HOLD") : NULL;
     NEXT(ssize_t, (int, const void *, size_t), "write")
+
+    while (hold != NULL && access(hold, F_OK) == 0)
+        usleep(1000);
     FAIL_AT(fd, WRITE, ENOSPC, -1)
     return next(fd, from, n);
 }
