@@ -41,6 +41,7 @@ static struct {
     bool lenient, strict, mcp, verbose, quiet, engram_thinking;
     struct cli_reason reason;
     int32_t parallel, max_queue, draft_max, embed_layer;
+    int metrics_names;
     int64_t predict_max, kv_tokens, checkpoint_bytes, cache_bytes, table_bytes;
     struct cli_http_opts http;
     struct cli_batches_opts files;
@@ -100,6 +101,9 @@ static const struct cli_opt opts[] = {
     PATH(0, "files", "directory", "keep files and batches of clients there", &o.files.dir),
     INT64(0, "files-size", "bytes", "size of these files (default 1G)", &o.files.bytes_max, 0),
     INT32("drain", "seconds", "to finish answers after SIGTERM (default 30)", &o.http.drain_s, 0, 86400),
+    INT32("notice", "seconds", "before that, /health alone says it (default 0)", &o.http.notice_s, 0, 86400),
+    INT32("stuck", "seconds", "of a step, after which /health says so (0: never)", &o.http.stuck_s, 0, 86400),
+    CHOICE("metrics-names", "chimere|vllm", "vllm: metrics by vLLM's names, too", &o.metrics_names),
     SECTION("Running"),
     ROW_CTX(o.model, "longest prompt and answer (default 8192)"),
     INT64(0, "kv-tokens", "tokens", "KV cache for all requests (0: --ctx for each)", &o.kv_tokens, 0),
@@ -124,7 +128,7 @@ static const struct cli_pair pairs[] = {
     { "mcp", CLI_EXCLUDES, "lenient", NULL, 0 },
     { "output|errors|shard|strict", CLI_NEEDS, "batch", NULL, 0 },
     { "batch", CLI_NEEDS, "output", NULL, 0 },
-    { "api-key-file|cors|max-body|connections|timeout|drain|files", CLI_NEEDS, "listen", NULL, 0 },
+    { "api-key-file|cors|max-body|connections|timeout|drain|notice|stuck|files", CLI_NEEDS, "listen", NULL, 0 },
     { "files-size", CLI_NEEDS, "files", NULL, 0 },
     { "cache-size", CLI_NEEDS, "cache-dir", NULL, 0 },
     { "redact|log-size", CLI_NEEDS, "log", NULL, 0 },
@@ -345,6 +349,7 @@ static enum err_code open_all(struct server *s, struct err *e)
         .calibration = s->calibration,
         .keeper = s->cache != NULL ? &cli_cache_keeper : NULL,
         .keeper_of = s->cache,
+        .vllm_names = o.metrics_names == 1,
         .journal = s->journal,
         .predict_max = o.predict_max,
         .fingerprint = fingerprint,
@@ -473,12 +478,18 @@ static enum err_code run_server(struct server *s, struct err *e)
     o.http.batches = s->batches;
     o.http.reloaded = tell_batches;
     o.http.of = s;
-    if (o.http.listen != NULL && cli_http_open(&s->http, &o.http, e))
-        return e->code;
     if (o.batch == NULL)
         cli_catch_hangups();
-    if (open_all(s, e))
+    if (o.http.listen != NULL)
+        cli_catch_interrupts(); /* while the model is loading, too */
+    if (o.http.listen != NULL && cli_http_open(&s->http, &o.http, e))
         return e->code;
+    const struct progress loading = { cli_http_loaded, s->http };
+
+    s->open.progress = s->http != NULL ? &loading : NULL;
+    if (open_all(s, e))
+        return s->http != NULL && e->code == ERR_CANCEL && cli_interrupted() ? ERR_OK : e->code;
+    s->open.progress = NULL;
     cli_note("serving %s, %d answers side by side, context of %" PRId64 " tokens", s->open.path, o.parallel,
              run_ctx(s->run));
     s->lines = (struct cli_line_requests){ .serve = s->serve, .lenient = o.lenient };

@@ -174,11 +174,12 @@ static const struct {
     { "alias|answer|api-key-file|batch|best-of|cache-dir|cache-size|chat-kwargs|checkpoints|classify|connections|"
       "context|cors|drain|dvts|"
       "embed-layer|errors|expert-profile|files|files-size|grammar|kv-tokens|listen|logit-bias|logits|logits-last|"
-      "logprobs|max-body|max-queue|"
-      "messages|min-tokens|now|output|parallel|parse|pipeline|pipeline-state|prompt|rate|reasoning|reasoning-budget|"
+      "logprobs|max-body|max-queue|metrics-names|"
+      "messages|min-tokens|notice|now|output|parallel|parse|pipeline|pipeline-state|prompt|rate|reasoning|reasoning-"
+      "budget|"
       "reasoning-budget-message|"
       "reasoning-effort|reasoning-grace|reasoning-min|regex|render|schema|seed|"
-      "session|shard|step-end|stop|stop-token|system|think|table-memory|timeout|tokens|tool-choice|tools|vars|"
+      "session|shard|step-end|stop|stop-token|stuck|system|think|table-memory|timeout|tokens|tool-choice|tools|vars|"
       "verifier|verifier-time|vote",
       true },
     { "check|continue|detokenize|drop-oldest|engram-drafts|ignore-eos|inspect|interactive|json|jsonl|lenient|"

@@ -15,239 +15,33 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "serve-stdio/reload.h"
-#include "serve-stdio/connections.h"
+#include "serve-stdio/aside.h"
 #include "serve-stdio/http_files.h"
 #include "serve-stdio/http_head.h"
 #include "serve-stdio/http_reply.h"
+#include "serve-stdio/http_state.h"
 #include "serve-stdio/keys.h"
-#include "serve-stdio/listen.h"
-#include "serve-stdio/web_page.h"
 #include "serve/serve.h"
 
 enum {
     STREAM_BYTES_MAX = 16 << 20, /* that a client may leave unread */
     HEAD_BYTES_MAX = 64 << 10,
-    FORM_BYTES = 4096,    /* of a form, beside the file in it */
     CROWD_MS = 10,        /* while there are too many connections */
     WAIT_MS = 500,        /* at most without a look at signals and clocks */
     PROBE_MS = 5000,      /* between signs of life */
     FIRST_PROBE_MS = 200, /* until the first one, which short answers need not */
+    PROBES = 16,          /* connections beyond those of requests */
+    LOADING_MS = 100,     /* at most without a look at signals while the model is loading */
 };
 
 /* An error as serve_error() makes it. */
 #define NO_MEMORY "{\"error\":{\"message\":\"out of memory\",\"type\":\"server_error\",\"param\":null,\"code\":null}}"
 
-struct request {
-    struct request *next, **link;
-    struct cli_http *h;
-    struct MHD_Connection *connection;
-    struct cli_connection *line;
-    enum serve_method method;
-    const struct serve_row *row; /* what is served at the path; NULL: nothing */
-    bool files;                  /* files or batches are */
-    struct cli_form *form;       /* a file that comes in; NULL: none */
-    struct cli_buf body;         /* what came; then what goes out of a stream */
-    size_t at;                   /* bytes that went out of it */
-    double from_ms, alive_ms;    /* its first byte; when something was sent last */
-    json_t *reply;               /* whole, with its status */
-    int status;
-    int64_t id; /* of serve; 0: not asked, or done with */
-    enum { HEAD, BODY, ASKED } stage;
-    bool too_long, no_room; /* the body is not kept */
-    bool wants_stream, stream, over, gone, suspended;
-    bool half; /* the client has closed its sending side, or left */
-    bool old;  /* HTTP/1.0 */
-};
-
-struct cli_http {
-    struct cli_http_opts o;
-    struct cli_listen listen;
-    struct cli_keys *keys; /* NULL: none is asked for */
-    struct serve *serve;
-    struct MHD_Daemon *daemon;
-    struct cli_connections connections;
-    struct request *requests;       /* between their first byte and their last */
-    struct MHD_Response *no_memory; /* of a request for which there is none to make another */
-    bool draining;
-    bool resumed; /* a connection, since the library's last turn */
-};
-
-/* ---- responses ---- */
-
-/* Without m, or without memory for its headers, the reply is that there is none. */
-static enum MHD_Result queue(const struct request *r, struct MHD_Response *m, int status, const char *type)
-{
-    const struct cli_http *h = r->h;
-    bool ok = m != NULL && cli_http_add_headers(m, status, type, h->o.cors, h->draining);
-    enum MHD_Result done;
-
-    if (!ok) {
-        if (m != NULL)
-            MHD_destroy_response(m);
-        status = 503;
-        m = cli_http_error(r->row, status, "", "out of memory");
-        ok = cli_http_add_headers(m, status, "application/json", h->o.cors, h->draining);
-    }
-    done = MHD_queue_response(r->connection, (unsigned)status, ok ? m : h->no_memory);
-    if (m != NULL)
-        MHD_destroy_response(m);
-    return done;
-}
-
-static enum MHD_Result refuse_at(struct request *r, int status, const char *pointer, const char *message)
-{
-    r->over = true;
-    return queue(r, cli_http_error(r->row, status, pointer, message), status, "application/json");
-}
-
-static enum MHD_Result refuse_request(struct request *r, int status, const char *message)
-{
-    return refuse_at(r, status, "", message);
-}
-
-/* ---- who may ask ---- */
-
-/* Clients of OpenAI's interface send it one way, those of Anthropic's the other. */
-static const char *sent_key(const struct request *r)
-{
-    const char *v = MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Authorization");
-    const char *other = MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "X-Api-Key");
-
-    if (v != NULL && strncasecmp(v, "Bearer ", 7) == 0)
-        return v + 7;
-    return other != NULL ? other : "";
-}
-
 /* ---- requests ---- */
-
-/* What is served at a path: a method, or a part of the page to chat with. */
-static const struct serve_row *find_row(struct request *r, const char *path)
-{
-    static const struct serve_row part_of_page = { .verb = "GET", .open = true };
-
-    if (cli_page(path) != NULL)
-        return &part_of_page;
-    r->files = r->h->o.batches != NULL && cli_files_row(path) != NULL;
-    if (r->files)
-        return cli_files_row(path);
-    struct str rest;
-
-    return serve_method_at(&r->method, path, &rest) ? serve_row(r->method) : NULL;
-}
-
-/* The question of a browser whether a page may ask. */
-static enum MHD_Result preflight(struct request *r)
-{
-    struct MHD_Response *m = MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
-    const char *asked = MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Access-Control-Request-Headers");
-
-    r->over = true;
-    m = cli_http_whole(m, m != NULL && cli_http_header(m, "Access-Control-Allow-Methods", "GET, POST, DELETE") &&
-                              cli_http_header(m, "Access-Control-Max-Age", "7200") &&
-                              cli_http_header(m, "Access-Control-Allow-Headers",
-                                              asked != NULL && *asked != '\0' ? asked : "Authorization, Content-Type"));
-    return queue(r, m, 204, "text/plain");
-}
-
-/* What may be asked at a path, or, with another verb, what it is refused for. */
-static enum MHD_Result tell_verbs(struct request *r, const char *path, bool asked)
-{
-    const char *verbs = r->row != NULL ? r->row->verb : "GET, POST";
-    char allowed[80];
-    const int status = asked ? 204 : 405;
-    char message[160];
-    struct MHD_Response *m;
-
-    (void)snprintf(allowed, sizeof allowed, "%s%s, OPTIONS", verbs, cli_http_takes_verb(verbs, "HEAD") ? ", HEAD" : "");
-    (void)snprintf(message, sizeof message, "%.100s: ask with %s", path, verbs);
-    m = asked ? MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT)
-              : cli_http_error(r->row, status, "", message);
-    r->over = true;
-    return queue(r, cli_http_whole(m, m != NULL && cli_http_header(m, "Allow", allowed)), status, "application/json");
-}
-
-/* A part of the page to chat with. */
-static enum MHD_Result show_page(struct request *r, const struct cli_page *page)
-{
-    struct MHD_Response *m =
-        MHD_create_response_from_buffer(strlen(page->text), (void *)(uintptr_t)page->text, MHD_RESPMEM_PERSISTENT);
-
-    r->over = true;
-    m = cli_http_whole(m, m != NULL && cli_http_header(m, "Content-Security-Policy", CLI_PAGE_POLICY) &&
-                              cli_http_header(m, "Referrer-Policy", "no-referrer"));
-    return queue(r, m, 200, page->type);
-}
-
-/* Whether fewer requests are being answered than there may be connections, or not mainly those of this address. */
-static bool has_room(const struct request *r)
-{
-    const int most = r->h->o.connections_max;
-    int n = 0;
-
-    for (const struct request *q = r->h->requests; q != NULL && r->h->connections.n > most; q = q->next)
-        n += q->stage == ASKED && !q->over;
-    return n < most || 2 * r->line->peer->n <= most;
-}
-
-/* What the head of a request says; the reply is queued when that is enough to refuse it. */
-static enum MHD_Result take_head(struct request *r, const char *target, const char *verb, const char *version)
-{
-    const char *path = cli_http_path(r->connection, target);
-    const struct serve_row *to = path != NULL ? find_row(r, path) : NULL;
-    const char *length = MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Content-Length");
-    const bool options = strcmp(verb, "OPTIONS") == 0;
-    int64_t most = r->h->o.body_bytes_max;
-    char message[160];
-    const char *why;
-    const int status = cli_http_doubtful(r->connection, version, &why);
-
-    r->row = to;
-    if (r->h->draining)
-        return refuse_request(r, 503, "the server is about to end");
-    if (status != 0)
-        return refuse_request(r, status, why);
-    if (path == NULL)
-        return refuse_request(r, 400, "the request's target names another host than its field Host");
-    if (!cli_http_may_ask(r->connection, r->h->o.cors, r->h->keys != NULL))
-        return refuse_request(
-            r, 403, "pages of this origin, or requests for this host, are not served (--cors, --api-key-file)");
-    if (options && r->h->o.cors != NULL && to != NULL)
-        return preflight(r);
-    if (options && strcmp(path, "*") == 0)
-        return tell_verbs(r, path, true);
-    if (r->h->keys != NULL && (to == NULL || !to->open) && !cli_keys_have(r->h->keys, sent_key(r)))
-        return refuse_request(r, 401, "no valid key: send one as Authorization: Bearer KEY, or as X-Api-Key: KEY");
-    if (to == NULL) {
-        (void)snprintf(message, sizeof message, "nothing is served at %.100s%s", path,
-                       cli_files_row(path) != NULL ? " without --files" : "");
-        return refuse_request(r, 404, message);
-    }
-    if (!has_room(r))
-        return refuse_request(r, 429, "too many connections from this address (--connections)");
-    r->old = strcmp(version, "HTTP/1.0") == 0;
-    if (!cli_http_takes_verb(to->verb, verb))
-        return tell_verbs(r, path, options);
-    if (r->files && cli_files_uploads(path, verb)) {
-        struct cli_files *files = cli_batches_files(r->h->o.batches);
-
-        most = files->room + FORM_BYTES;
-        r->form = cli_form_open(files, r->connection);
-        if (r->form == NULL)
-            return refuse_request(r, errno == ENOMEM ? 503 : 400,
-                                  errno == ENOMEM ? "out of memory" : "a file comes as multipart/form-data");
-    }
-    if (length != NULL && (strlen(length) > 18 || atoll(length) > most))
-        return refuse_request(r, 413,
-                              r->form != NULL ? "there is no room for the file (--files-size)"
-                                              : "the body is too large (--max-body)");
-    if (cli_page(path) != NULL)
-        return show_page(r, cli_page(path));
-    return MHD_YES;
-}
 
 /* Takes a part of the body. One that is too long is still read for a while: an answer sent in the middle of it would be
  * lost. */
-static enum MHD_Result take_body(struct request *r, struct str part)
+static enum MHD_Result take_body(struct cli_http_request *r, struct str part)
 {
     const size_t most = (size_t)r->h->o.body_bytes_max;
     struct err e;
@@ -265,13 +59,13 @@ static enum MHD_Result take_body(struct request *r, struct str part)
     return r->at < 4 * most ? MHD_YES : MHD_NO;
 }
 
-static void suspend(struct request *r)
+static void suspend(struct cli_http_request *r)
 {
     MHD_suspend_connection(r->connection);
     r->suspended = true;
 }
 
-static void resume(struct request *r)
+static void resume(struct cli_http_request *r)
 {
     if (r->suspended) {
         MHD_resume_connection(r->connection);
@@ -280,10 +74,21 @@ static void resume(struct request *r)
     r->suspended = false;
 }
 
-/* What is asked about files and batches is answered at once. Each key has its own. */
-static enum MHD_Result answer_about_files(struct request *r, const char *path, const char *verb)
+/* While the engine's thread is elsewhere, serve hears of it later: settle_requests(). */
+static void cancel_request(struct cli_http_request *r)
 {
-    const char *key = sent_key(r), *type;
+    if (r->id == 0 || r->over)
+        return;
+    if (r->h->away)
+        r->cancelled = true;
+    else
+        serve_cancel(r->h->serve, r->id);
+}
+
+/* What is asked about files and batches is answered at once. Each key has its own. */
+static enum MHD_Result answer_about_files(struct cli_http_request *r, const char *path, const char *verb)
+{
+    const char *key = cli_http_sent_key(r), *type;
     const struct cli_files_request q = { .of = r->connection,
                                          .path = path,
                                          .verb = verb,
@@ -293,17 +98,27 @@ static enum MHD_Result answer_about_files(struct request *r, const char *path, c
     int status;
 
     if (r->too_long)
-        return refuse_request(r, 413, "the body is too large (--max-body)");
+        return cli_http_refuse(r, 413, "the body is too large (--max-body)");
     if (r->no_room)
-        return refuse_request(r, 503, "out of memory");
+        return cli_http_refuse(r, 503, "out of memory");
     struct MHD_Response *m = cli_files_answer(r->h->o.batches, &q, &status, &type);
 
     r->over = true;
-    return queue(r, m, status, type);
+    return cli_http_queue(r, m, status, type);
+}
+
+static enum MHD_Result answer_probe(struct cli_http_request *r)
+{
+    const char *type;
+    int status;
+    struct MHD_Response *m = cli_http_probe(r->h, r->method, &status, &type);
+
+    r->over = true;
+    return cli_http_queue(r, m, status, type);
 }
 
 /* The whole request is here. */
-static enum MHD_Result ask_server(struct request *r, const char *path)
+static enum MHD_Result ask_server(struct cli_http_request *r, const char *path)
 {
     struct cli_http *h = r->h;
     struct err why = { 0 };
@@ -315,31 +130,31 @@ static enum MHD_Result ask_server(struct request *r, const char *path)
     enum err_code code;
 
     if (r->too_long)
-        return refuse_request(r, 413, "the body is too large (--max-body)");
+        return cli_http_refuse(r, 413, "the body is too large (--max-body)");
     if (r->no_room)
-        return refuse_request(r, 503, "out of memory");
+        return cli_http_refuse(r, 503, "out of memory");
     if (post && serve_parse(&body, (struct str){ r->body.p != NULL ? r->body.p : "", r->body.n }, "the body", &why)) {
         json_decref(body);
-        return refuse_at(r, why.code == ERR_NOMEM ? 503 : 400, why.where[0] == '/' ? why.where : "", why.msg);
+        return cli_http_refuse_at(r, why.code == ERR_NOMEM ? 503 : 400, why.where[0] == '/' ? why.where : "", why.msg);
     }
     if (!post && serve_method_at(&m, path, &rest) && rest.n > 0 &&
         (body = json_pack("{s:o}", "model", json_bytes(rest))) == NULL)
-        return refuse_request(r, 503, "out of memory");
+        return cli_http_refuse(r, 503, "out of memory");
     cli_buf_free(&r->body);
     if (serve_row(r->method)->answer == NULL &&
         serve_waiting(h->serve) + serve_answers(r->method, body) > h->o.max_queue) {
         json_decref(body);
-        return refuse_request(r, 429, "too many answers wait (--max-queue)");
+        return cli_http_refuse(r, 429, "too many answers wait (--max-queue)");
     }
     r->wants_stream = json_is_true(json_object_get(body, "stream"));
-    client = h->keys != NULL ? sent_key(r) : serve_user(r->method, body);
+    client = h->keys != NULL ? cli_http_sent_key(r) : serve_user(r->method, body);
     const struct serve_client who = { .name = str_of(client != NULL ? client : ""),
-                                      .key = h->keys != NULL ? str_of(sent_key(r)) : STR("") };
+                                      .key = h->keys != NULL ? str_of(cli_http_sent_key(r)) : STR("") };
 
     code = serve_ask(h->serve, r->method, body, &who, r, &r->id, &why);
     json_decref(body);
     if (code)
-        return refuse_request(r, 503, why.msg);
+        return cli_http_refuse(r, 503, why.msg);
     r->stage = ASKED;
     r->alive_ms = clock_ms();
     suspend(r);
@@ -350,7 +165,7 @@ static enum MHD_Result ask_server(struct request *r, const char *path)
 
 static ssize_t next_bytes(void *cls, uint64_t at, char *to, size_t most)
 {
-    struct request *r = cls;
+    struct cli_http_request *r = cls;
     const size_t n = r->body.n - r->at < most ? r->body.n - r->at : most;
 
     (void)at;
@@ -369,23 +184,24 @@ static ssize_t next_bytes(void *cls, uint64_t at, char *to, size_t most)
     return (ssize_t)n;
 }
 
-static enum MHD_Result send_answer(struct request *r)
+static enum MHD_Result send_answer(struct cli_http_request *r)
 {
     const char *text = json_string_value(json_object_get(r->reply, "text"));
 
     if (r->gone)
         return MHD_NO;
     if (r->stream)
-        return queue(r, MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 1 << 14, next_bytes, r, NULL), 200,
-                     "text/event-stream");
+        return cli_http_queue(r, MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 1 << 14, next_bytes, r, NULL), 200,
+                              "text/event-stream");
     if (serve_row(r->method)->text_type != NULL && text != NULL)
-        return queue(r, MHD_create_response_from_buffer(strlen(text), (void *)(uintptr_t)text, MHD_RESPMEM_MUST_COPY),
-                     200, serve_row(r->method)->text_type);
-    return queue(r, cli_http_json(r->reply), r->status, "application/json");
+        return cli_http_queue(
+            r, MHD_create_response_from_buffer(strlen(text), (void *)(uintptr_t)text, MHD_RESPMEM_MUST_COPY), 200,
+            serve_row(r->method)->text_type);
+    return cli_http_queue(r, cli_http_json(r->reply), r->status, "application/json");
 }
 
 /* What went out of a stream makes room for what comes. */
-static void trim_stream(struct request *r)
+static void trim_stream(struct cli_http_request *r)
 {
     if (r->at > r->body.n / 2) {
         memmove(r->body.p, r->body.p + r->at, r->body.n - r->at);
@@ -394,7 +210,7 @@ static void trim_stream(struct request *r)
     }
 }
 
-static enum err_code add_event(struct request *r, const json_t *body, struct err *e)
+static enum err_code add_event(struct cli_http_request *r, const json_t *body, struct err *e)
 {
     char *text = body != NULL ? json_line(body) : NULL;
     const char *type = json_string_value(json_object_get(body, "type")); /* events of responses have one */
@@ -419,24 +235,22 @@ static enum err_code add_event(struct request *r, const json_t *body, struct err
     return code;
 }
 
-static void leave_request(struct request *r)
+static void leave_request(struct cli_http_request *r)
 {
-    if (r->id != 0 && !r->over)
-        serve_cancel(r->h->serve, r->id);
+    cancel_request(r);
     r->gone = r->over = true;
     resume(r);
 }
 
 /* A stream for which memory is out ends with that, if there is memory for this. */
-static bool end_stream(struct request *r)
+static bool end_stream(struct cli_http_request *r)
 {
     static const char sorry[] = "data: " NO_MEMORY "\n\n";
     struct err e;
     json_t *body = serve_error(r->row, 503, NULL, "out of memory");
     bool said;
 
-    if (r->id != 0 && !r->over)
-        serve_cancel(r->h->serve, r->id);
+    cancel_request(r);
     r->over = true;
     said = (body != NULL && add_event(r, body, &e) == ERR_OK) ||
            cli_buf_add(&r->body, (struct str){ sorry, sizeof sorry - 1 }, &e) == ERR_OK;
@@ -446,7 +260,7 @@ static bool end_stream(struct request *r)
 
 static void deliver(struct serve_reply *reply)
 {
-    struct request *r = reply->user;
+    struct cli_http_request *r = reply->user;
     struct err e;
     bool kept = true;
 
@@ -469,7 +283,7 @@ static void deliver(struct serve_reply *reply)
 
 /* A client that has closed its sending side waits for its answer, or has left: then what is sent comes back as an
  * error. A stream also shows that it lives while nothing else is to be sent; one that waits for its turn begins so. */
-static void probe(struct request *r, double now)
+static void probe(struct cli_http_request *r, double now)
 {
     static const char sign[] = "HTTP/1.1 100 Continue\r\n\r\n";
     struct err e;
@@ -492,7 +306,7 @@ static void probe(struct request *r, double now)
  * the library does not always notice that by itself, as it waits for changes alone. */
 static void watch_connection(struct cli_http *h, struct cli_connection *l, double now)
 {
-    struct request *r = l->request;
+    struct cli_http_request *r = l->request;
 
     if (r != NULL && r->stage == ASKED) {
         if (l->gone && !r->over)
@@ -503,6 +317,9 @@ static void watch_connection(struct cli_http *h, struct cli_connection *l, doubl
         }
         if (!r->over)
             probe(r, now);
+    } else if (r != NULL && r->put_off) {
+        if (l->gone)
+            cli_connection_cut(&h->connections, l);
     } else if ((r == NULL || !r->over) &&
                (l->gone || l->ended || now - (r != NULL ? r->from_ms : l->since_ms) > (double)h->o.timeout_s * 1e3)) {
         cli_connection_cut(&h->connections, l);
@@ -515,9 +332,9 @@ static void watch_connections(struct cli_http *h)
 
     cli_connections_look(&h->connections);
     for (struct cli_connection *l = h->connections.first; l != NULL; l = l->next) {
-        const struct request *r = l->request;
+        const struct cli_http_request *r = l->request;
 
-        l->busy = r != NULL && (r->stage == ASKED || r->over);
+        l->busy = r != NULL && (r->stage == ASKED || r->over || r->put_off);
         watch_connection(h, l, now);
     }
     cli_connections_make_room(&h->connections, h->o.connections_max, now);
@@ -542,78 +359,11 @@ static void notice(void *cls, struct MHD_Connection *connection, void **of, enum
         cli_connection_close(&h->connections, *of);
 }
 
-/* Whether this can be what the library refuses: of what it names a length, a chunk or only the status. */
-static bool fits_refusal(const struct request *r, unsigned status, const char *page)
-{
-    const char *length =
-        r != NULL ? MHD_lookup_connection_value(r->connection, MHD_HEADER_KIND, "Content-Length") : NULL;
-
-    if (r == NULL || r->over)
-        return r == NULL && (status == 414 || status == 505 || status == 400);
-    if (strstr(page, "chunk") != NULL)
-        return r->stage == BODY;
-    if (strstr(page, "Content-Length") != NULL)
-        return r->stage == HEAD && length != NULL &&
-               (*length == '\0' || strspn(length, "0123456789") != strlen(length) || strlen(length) > 18);
-    return r->stage == HEAD && (status == 431 || status == 400);
-}
-
-/* The connection of which the library refuses what it has read since our last look. If several could be it, the one
- * with the most is where that is why; else NULL. */
-static struct cli_connection *refused_by_library(const struct cli_http *h, unsigned status, const char *page)
-{
-    struct cli_connection *found = NULL;
-    int64_t most = 0;
-
-    for (struct cli_connection *l = h->connections.first; l != NULL; l = l->next) {
-        const int64_t taken = cli_connection_taken(l), n = taken < 0 ? 1 : taken - l->taken;
-
-        if (l->closing || n <= 0 || !fits_refusal(l->request, status, page))
-            continue;
-        if (found != NULL && status != 431 && status != 414)
-            return NULL;
-        if (n > most) {
-            found = l;
-            most = n;
-        }
-    }
-    return found;
-}
-
-/* What the library says before it refuses a request by itself, with a page of its own, which version 0.9.75 may give
- * two heads: we write the error and end the connection before it does. It does not say which request. */
-static void hear_library(void *cls, const char *format, va_list args)
-{
-    static const char refusal[] = "Error processing request (HTTP response code is %u ('%s'))";
-    const struct cli_http *h = cls;
-    struct cli_connection *l;
-    struct request *r;
-
-    if (strncmp(format, refusal, sizeof refusal - 1) != 0)
-        return;
-    const unsigned status = va_arg(args, unsigned);
-    const char *page = va_arg(args, const char *);
-
-    l = refused_by_library(h, status, page);
-    if (l == NULL)
-        return;
-    cli_http_send_error(cli_connection_socket(l->of), status,
-                        status == 414                   ? "the request's target is too long"
-                        : status == 431                 ? "the head of the request is too long"
-                        : status == 413                 ? "the body is too large (--max-body)"
-                        : status == 505                 ? "this version of HTTP is not spoken here"
-                        : strstr(page, "chunk") != NULL ? "a chunk of the body is malformed"
-                                                        : "the head of the request is malformed");
-    r = l->request;
-    if (r != NULL)
-        r->over = true;
-}
-
 static void *begin_request(void *cls, const char *uri, struct MHD_Connection *connection)
 {
     struct cli_http *h = cls;
     struct cli_connection *l = line_of(connection);
-    struct request *r = l != NULL ? calloc(1, sizeof *r) : NULL;
+    struct cli_http_request *r = l != NULL ? calloc(1, sizeof *r) : NULL;
 
     (void)uri;
     if (r == NULL)
@@ -635,7 +385,7 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *connection, cons
                               const char *version, const char *data, size_t *n, void **of)
 {
     const struct cli_http *h = cls;
-    struct request *r = *of;
+    struct cli_http_request *r = *of;
 
     if (r == NULL)
         return MHD_queue_response(connection, 503, h->no_memory);
@@ -647,46 +397,77 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *connection, cons
     }
     if (r->stage == HEAD) {
         r->stage = BODY;
-        return take_head(r, path, verb, version);
+        return cli_http_take_head(r, path, verb, version);
+    }
+    if (r->stage == BODY && cli_http_is_probe(r))
+        return answer_probe(r);
+    r->put_off = r->stage == BODY && h->away;
+    if (r->put_off) {
+        suspend(r);
+        return MHD_YES;
     }
     if (r->files)
         return answer_about_files(r, cli_http_path(connection, path), verb);
     return r->stage == BODY ? ask_server(r, cli_http_path(connection, path)) : send_answer(r);
 }
 
+static void free_request(struct cli_http_request *r)
+{
+    *r->link = r->next;
+    if (r->next != NULL)
+        r->next->link = r->link;
+    free(r);
+}
+
 static void end_request(void *cls, struct MHD_Connection *connection, void **of, enum MHD_RequestTerminationCode why)
 {
-    struct request *r = *of;
+    struct cli_http_request *r = *of;
 
     (void)cls;
     (void)connection;
     (void)why;
+    *of = NULL;
     if (r == NULL)
         return;
     r->line->request = NULL;
     r->line->since_ms = clock_ms();
-    if (r->id != 0 && !r->over)
-        serve_cancel(r->h->serve, r->id);
-    *r->link = r->next;
-    if (r->next != NULL)
-        r->next->link = r->link;
+    cancel_request(r);
     cli_buf_free(&r->body);
     cli_form_close(r->form);
     json_decref(r->reply);
-    free(r);
-    *of = NULL;
+    r->form = NULL;
+    r->reply = NULL;
+    r->over = r->closed = true;
+    r->suspended = r->put_off = false;
+    if (!r->cancelled)
+        free_request(r);
+}
+
+/* The engine's thread has returned: what was put off goes on, and serve hears who has left. */
+static void settle_requests(struct cli_http *h)
+{
+    for (struct cli_http_request *r = h->requests, *next; r != NULL; r = next) {
+        next = r->next;
+        if (r->cancelled)
+            serve_cancel(h->serve, r->id);
+        r->cancelled = false;
+        if (r->put_off)
+            resume(r);
+        if (r->closed)
+            free_request(r);
+    }
 }
 
 /* ---- the loop ---- */
 
 static enum err_code start_daemon(struct cli_http *h, struct err *e)
 {
-    /* A few more, so that who comes when all are taken is seen, and may push out another. */
-    const unsigned most = (unsigned)(h->o.connections_max + h->o.connections_max / 4 + 1);
+    /* A few more, so that who comes when all are taken is seen, and may push out another; and some for probes. */
+    const unsigned most = (unsigned)(h->o.connections_max + h->o.connections_max / 4 + PROBES);
 
     h->daemon = MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL, handle, h,
-                                 MHD_OPTION_EXTERNAL_LOGGER, hear_library, h, MHD_OPTION_LISTEN_SOCKET, h->listen.fd,
-                                 MHD_OPTION_CONNECTION_LIMIT, most, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+                                 MHD_OPTION_EXTERNAL_LOGGER, cli_http_hear_library, h, MHD_OPTION_LISTEN_SOCKET,
+                                 h->listen.fd, MHD_OPTION_CONNECTION_LIMIT, most, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
                                  (size_t)HEAD_BYTES_MAX, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)h->o.timeout_s,
                                  MHD_OPTION_UNESCAPE_CALLBACK, cli_http_unescape, NULL, MHD_OPTION_URI_LOG_CALLBACK,
                                  begin_request, h, MHD_OPTION_NOTIFY_COMPLETED, end_request, h,
@@ -698,31 +479,87 @@ static enum err_code start_daemon(struct cli_http *h, struct err *e)
     return cli_http_add_headers(h->no_memory, 503, "application/json", h->o.cors, false) ? ERR_OK : err_nomem(e);
 }
 
+/* Milliseconds that may pass without a turn. */
+static int wait_ms(const struct cli_http *h)
+{
+    MHD_UNSIGNED_LONG_LONG most = WAIT_MS;
+
+    if (h->resumed) /* which the library does not count as something to do */
+        return 0;
+    if (MHD_get_timeout(h->daemon, &most) != MHD_YES || most > WAIT_MS)
+        most = WAIT_MS;
+    if (h->connections.n > h->o.connections_max && most > CROWD_MS)
+        most = CROWD_MS;
+    return h->serve == NULL && most > LOADING_MS ? LOADING_MS : (int)most;
+}
+
+/* While the engine's thread is elsewhere. Loading ends with the first signal, as nothing was asked yet. */
+static int turn_aside(void *of)
+{
+    struct cli_http *h = of;
+
+    if (h->serve == NULL && cli_interrupted()) {
+        cli_listen_close(&h->listen);
+        _exit(EXIT_OK);
+    }
+    h->resumed = false;
+    (void)MHD_run(h->daemon);
+    watch_connections(h);
+    return wait_ms(h);
+}
+
 static bool has_batches(const struct cli_http *h)
 {
     return h->o.batches != NULL && !h->draining && cli_batches_busy(h->o.batches);
 }
 
+static int epoll_of(const struct cli_http *h)
+{
+    return MHD_get_daemon_info(h->daemon, MHD_DAEMON_INFO_EPOLL_FD)->epoll_fd;
+}
+
 /* Waits for a socket, unless something can be done at once. */
 static enum err_code wait_some(struct cli_http *h, struct err *e)
 {
-    const union MHD_DaemonInfo *info = MHD_get_daemon_info(h->daemon, MHD_DAEMON_INFO_EPOLL_FD);
-    struct pollfd p = { .fd = info->epoll_fd, .events = POLLIN };
-    MHD_UNSIGNED_LONG_LONG most = WAIT_MS;
+    struct pollfd p = { .fd = epoll_of(h), .events = POLLIN };
 
-    if (serve_busy(h->serve) || has_batches(h) || h->resumed) /* which the library does not count as something to do */
+    if (serve_busy(h->serve) || has_batches(h))
         return ERR_OK;
-    if (MHD_get_timeout(h->daemon, &most) != MHD_YES || most > WAIT_MS)
-        most = WAIT_MS;
-    if (h->connections.n > h->o.connections_max && most > CROWD_MS)
-        most = CROWD_MS;
-    if (poll(&p, 1, (int)most) < 0 && errno != EINTR)
+    if (poll(&p, 1, wait_ms(h)) < 0 && errno != EINTR)
         return err_errno(e, ERR_IO, errno, "%s: cannot wait", h->listen.url);
     return ERR_OK;
 }
 
-static enum err_code run_turn(struct cli_http *h, struct err *e)
+/* What may take long, while the other thread has the sockets: files that are opened anew, and a step. */
+static enum err_code work_away(struct cli_http *h, struct cli_reload *beside, bool *reloaded, struct err *e)
 {
+    enum err_code code = ERR_OK;
+
+    serve_look(h->serve, &h->status);
+    h->away_ms = clock_ms();
+    h->away = true;
+    cli_aside_leave(h->aside);
+    *reloaded = cli_reload_turn(beside, h->serve);
+    if (serve_busy(h->serve))
+        code = serve_step(h->serve, e);
+    cli_aside_return(h->aside);
+    h->away = false;
+    settle_requests(h);
+    return code;
+}
+
+static void read_again(struct cli_http *h)
+{
+    struct err why;
+
+    if (h->keys != NULL && cli_keys_read(&h->keys, h->o.api_key_file, true, &why))
+        cli_reload_stays("--api-key-file", &why);
+    h->o.reloaded(h->o.of);
+}
+
+static enum err_code run_turn(struct cli_http *h, struct cli_reload *beside, struct err *e)
+{
+    bool reloaded;
     struct serve_reply reply;
 
     h->resumed = false;
@@ -730,8 +567,10 @@ static enum err_code run_turn(struct cli_http *h, struct err *e)
         return err_set(e, ERR_IO, "%s: cannot go on serving", h->listen.url);
     if (has_batches(h))
         cli_batches_turn(h->o.batches);
-    if (serve_busy(h->serve) && serve_step(h->serve, e))
+    if (work_away(h, beside, &reloaded, e))
         return e->code;
+    if (reloaded)
+        read_again(h);
     while (serve_next(h->serve, &reply))
         if (h->o.batches == NULL || !cli_batches_take(h->o.batches, &reply))
             deliver(&reply);
@@ -739,32 +578,46 @@ static enum err_code run_turn(struct cli_http *h, struct err *e)
     return wait_some(h, e);
 }
 
+/* The first signal begins the time of --notice, whose end that of --drain. */
+static void watch_signals(struct cli_http *h, double *until_ms)
+{
+    if (!cli_interrupted() || h->draining)
+        return;
+    if (*until_ms == 0)
+        *until_ms = clock_ms() + (double)h->o.notice_s * 1e3;
+    if (clock_ms() < *until_ms)
+        return;
+    h->draining = true;
+    *until_ms = clock_ms() + (double)h->o.drain_s * 1e3;
+    (void)MHD_quiesce_daemon(h->daemon);
+    cli_listen_close(&h->listen); /* who comes now is refused at once */
+}
+
 enum err_code cli_http_run(struct cli_http *h, struct serve *s, struct cli_reload *beside, struct err *e)
 {
     double until_ms = 0;
-    struct err why;
     enum err_code code;
 
+    cli_aside_return(h->aside);
+    h->away = false;
     h->serve = s;
-    if (start_daemon(h, e) || cli_json_line(json_pack("{s:s, s:s}", "type", "listening", "url", h->listen.url), e))
+    if (cli_json_line(json_pack("{s:s, s:s}", "type", "listening", "url", h->listen.url), e))
         return e->code;
     if (strncmp(h->listen.url, "http", 4) == 0)
         cli_summary("a page to chat with: %s/", h->listen.url);
     do {
-        if (cli_interrupted() && !h->draining) {
-            h->draining = true;
-            until_ms = clock_ms() + (double)h->o.drain_s * 1e3;
-            (void)MHD_quiesce_daemon(h->daemon);
-            cli_listen_close(&h->listen); /* who comes now is refused at once */
-        }
-        if (cli_reload_turn(beside, s)) {
-            if (h->keys != NULL && cli_keys_read(&h->keys, h->o.api_key_file, true, &why))
-                cli_reload_stays("--api-key-file", &why);
-            h->o.reloaded(h->o.of);
-        }
-        code = run_turn(h, e);
+        watch_signals(h, &until_ms);
+        code = run_turn(h, beside, e);
     } while (code == ERR_OK && !(h->draining && (h->requests == NULL || clock_ms() > until_ms)));
     return code;
+}
+
+bool cli_http_loaded(void *of, uint64_t done, uint64_t total)
+{
+    struct cli_http *h = of;
+
+    h->loaded = total > 0 ? (int)(1000 * done / total) : 0;
+    return !cli_interrupted();
 }
 
 enum err_code cli_http_open(struct cli_http **out, const struct cli_http_opts *o, struct err *e)
@@ -788,6 +641,11 @@ enum err_code cli_http_open(struct cli_http **out, const struct cli_http_opts *o
         cli_http_close(h);
         return e->code;
     }
+    h->away = true;
+    if (start_daemon(h, e) || cli_aside_open(&h->aside, epoll_of(h), turn_aside, h, e)) {
+        cli_http_close(h);
+        return e->code;
+    }
     *out = h;
     return ERR_OK;
 }
@@ -796,7 +654,11 @@ void cli_http_close(struct cli_http *h)
 {
     if (h == NULL)
         return;
-    for (struct request *r = h->requests; r != NULL; r = r->next)
+    if (h->aside != NULL && h->serve == NULL) /* nothing was loaded */
+        cli_aside_return(h->aside);
+    cli_aside_close(h->aside);
+    h->away = false;
+    for (struct cli_http_request *r = h->requests; r != NULL; r = r->next)
         leave_request(r);
     if (h->daemon != NULL)
         MHD_stop_daemon(h->daemon);
@@ -808,6 +670,13 @@ void cli_http_close(struct cli_http *h)
     free(h);
 }
 #else
+bool cli_http_loaded(void *of, uint64_t done, uint64_t total)
+{
+    (void)of;
+    (void)done;
+    return total > 0;
+}
+
 enum err_code cli_http_open(struct cli_http **out, const struct cli_http_opts *o, struct err *e)
 {
     (void)out;

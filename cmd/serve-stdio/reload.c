@@ -3,7 +3,9 @@
 #include "serve-stdio/reload.h"
 
 #include <stdlib.h>
+#include <string.h>
 
+#include "adapt/adapt.h"
 #include "cli/engram.h"
 #include "cli/log.h"
 #include "serve-stdio/request_tables.h"
@@ -25,6 +27,7 @@ struct set {
     struct set *older;
     struct serve_attachments s;
     struct cli_adapters *adapters;
+    const char *adapter_names[RUN_ADAPTERS_MAX];
     struct tables *tables;   /* NULL: none */
     struct cli_notes *notes; /* NULL: none */
     struct cli_notes *named; /* NULL: none */
@@ -124,8 +127,14 @@ static enum err_code open_notes(const struct cli_reload *b, const char *arg, str
 
 static void make_set(const struct cli_reload *b, struct set *x)
 {
+    for (int i = 0; i < x->adapters->n; i++) {
+        const char *path = x->adapters->file[i]->path, *slash = strrchr(path, '/');
+
+        x->adapter_names[i] = slash != NULL ? slash + 1 : path;
+    }
     x->s = (struct serve_attachments){ .adapters = x->adapters->list,
                                        .n_adapters = x->adapters->n,
+                                       .adapter_names = x->adapter_names,
                                        .notes_max = CLI_NOTES_MAX,
                                        .table = cli_request_table,
                                        .table_room = cli_request_table_fits,

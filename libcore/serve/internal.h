@@ -7,9 +7,9 @@
 #include "engram/mix.h"
 #include "gen/gen.h"
 #include "serve/serve.h"
+#include "serve/status.h"
 #include "text/text.h"
 
-enum { BUCKETS = 20 /* of a histogram: up to 1, 2, 4 ... ms, 524 s */ };
 enum { STOPS_MAX = 16, CHOICES_MAX = 64, PROMPTS_MAX = 64, TOP_MAX = 20, POINTER_BYTES = SERVE_POINTER_BYTES };
 enum { BORDERS_MAX = 64 /* of messages in a prompt */, IDLE_MAX = 16 /* members without effect that are named */ };
 
@@ -162,10 +162,6 @@ struct serve_job {
     void *made;            /* a table; NULL: none */
 };
 
-struct serve_count {
-    uint64_t n, bucket[BUCKETS + 1]; /* the last one: longer */
-    double sum;
-};
 struct serve {
     struct serve_opts o;
     const struct serve_attachments *attached; /* of requests that are started */
@@ -188,10 +184,7 @@ struct serve {
     int64_t n_open;            /* jobs without their last reply, for each of which a reply has room */
     struct serve_reply *reply; /* ring */
     size_t n_replies, replies_cap, told;
-    /* metrics */
-    uint64_t requests[SERVE_N_METHODS], errors, cancelled, prompt_tokens, cached_tokens, tokens, drafted, kept;
-    uint64_t thought[GEN_WHYS]; /* answers by why their reasoning ended */
-    struct serve_count first_token, between, queue;
+    struct serve_counts m; /* metrics */
 };
 
 MUST_CHECK enum err_code serve_push(struct serve *s, struct serve_job *j, enum serve_kind kind, json_t *body,

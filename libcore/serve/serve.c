@@ -169,7 +169,7 @@ static enum err_code refuse_job(struct serve *s, struct serve_job *j, struct ser
     if (j->asked != NULL && j->body != NULL) /* the chat that was made of it is at fault */
         serve_move_fault(j->row->dialect, j->asked, f);
     serve_move_functions_fault(&j->w, f);
-    s->errors++;
+    s->m.errors++;
     stop_choices(s, j);
     json_t *body = serve_fault_body(j->row, f);
 
@@ -250,7 +250,7 @@ enum err_code serve_ask(struct serve *s, enum serve_method method, json_t *body,
         link = &(*link)->next;
     *link = j;
     *id = j->id;
-    s->requests[method]++;
+    s->m.requests[method]++;
     if (j->row->answer != NULL) {
         json_t *reply =
             serve_check_members(j->body, method, s->o.lenient, &f) ? j->row->answer(s, j->body, client, &f) : NULL;
@@ -299,7 +299,7 @@ void serve_cancel(struct serve *s, int64_t id)
         if (j->id == id && !j->dropped) {
             j->dropped = true;
             s->n_open -= !j->over;
-            s->cancelled++;
+            s->m.cancelled++;
             stop_choices(s, j);
             forget_replies(s, id);
         }
@@ -466,7 +466,7 @@ void serve_counted(struct serve_count *c, double ms)
 {
     int i = 0;
 
-    while (i < BUCKETS && ms > (double)(1 << i))
+    while (i < SERVE_BUCKETS && ms > (double)(1 << i))
         i++;
     c->bucket[i]++;
     c->n++;
@@ -612,9 +612,9 @@ static enum err_code take_token(struct serve *s, struct serve_job *j, struct ser
     const double now = clock_ms();
 
     if (j->last_ms > 0)
-        serve_counted(&s->between, now - j->last_ms);
+        serve_counted(&s->m.between, now - j->last_ms);
     else
-        serve_counted(&s->first_token, now - j->from_ms);
+        serve_counted(&s->m.first_token, now - j->from_ms);
     j->last_ms = c->now_ms = now;
     c->first_ms = c->first_ms > 0 ? c->first_ms : now;
     c->n_tokens++;
@@ -672,12 +672,12 @@ static enum err_code end_choice(struct serve *s, struct serve_job *j, struct ser
         q.owner = j->owner;
         s->o.keeper->after(s->o.keeper_of, ev->seq, &q);
     }
-    s->thought[ev->stats.thought.end] += c->request->reason.marks != NULL;
-    s->prompt_tokens += (uint64_t)ev->stats.prompt_tokens;
-    s->cached_tokens += (uint64_t)ev->stats.cached_tokens;
-    s->tokens += (uint64_t)ev->stats.tokens;
-    s->drafted += (uint64_t)ev->stats.drafted;
-    s->kept += (uint64_t)ev->stats.kept;
+    s->m.thought[ev->stats.thought.end] += c->request->reason.marks != NULL;
+    s->m.prompt_tokens += (uint64_t)ev->stats.prompt_tokens;
+    s->m.cached_tokens += (uint64_t)ev->stats.cached_tokens;
+    s->m.tokens += (uint64_t)ev->stats.tokens;
+    s->m.drafted += (uint64_t)ev->stats.drafted;
+    s->m.kept += (uint64_t)ev->stats.kept;
     if (j->dropped && !j->over && ev->end != GEN_FAILED)
         serve_record_end(s, c);
     if (j->over || j->dropped)
@@ -737,7 +737,7 @@ static enum err_code hear_event(struct serve *s, const struct gen_event *ev, str
     switch (ev->kind) {
     case GEN_BEGIN:
         if (!j->begun)
-            serve_counted(&s->queue, clock_ms() - j->from_ms);
+            serve_counted(&s->m.queue, clock_ms() - j->from_ms);
         j->n_queued--;
         c->begun = j->begun = true;
         c->stats = ev->stats;
@@ -771,6 +771,7 @@ enum err_code serve_step(struct serve *s, struct err *e)
     if (start_jobs(s, e))
         return e->code;
     s->step_ms = clock_ms();
+    s->m.steps += gen_busy(s->o.gen);
     code = gen_busy(s->o.gen) ? gen_step(s->o.gen, &why) : ERR_OK;
     while (gen_next(s->o.gen, &ev))
         if ((hear_event(s, &ev, e) || (json_ran_out() && err_nomem(e))) &&

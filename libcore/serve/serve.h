@@ -42,6 +42,7 @@ struct serve_attachments {
     const struct run_adapter *adapters; /* [n_adapters] requests name them by their index; the scales are for requests
                                          * that name none */
     int n_adapters;                     /* at most RUN_ADAPTERS_MAX */
+    const char *const *adapter_names;   /* [n_adapters] for metrics; NULL: their numbers */
     const struct engram_mix *engram;    /* tables of n-grams; NULL: none */
     const struct ask_index *context;    /* a document that questions are answered from, whose table is the last one of
                                          * engram; NULL: none */
@@ -77,6 +78,7 @@ struct serve_opts {
     const struct serve_keeper *keeper;        /* NULL: none */
     void *keeper_of;
     struct journal *journal; /* keeps answers; not owned; NULL: nobody does */
+    bool vllm_names;         /* metrics have names of vLLM, too */
     int64_t predict_max;     /* tokens of an answer if the request gives no limit; -1: until the context is full */
     uint64_t fingerprint;    /* of the model, the options, and what is attached at first */
     void (*note_idle)(const char *member); /* of a request, that has no effect: once for each; NULL: nobody is told */
@@ -180,6 +182,4 @@ MUST_CHECK enum err_code serve_parse(json_t **out, struct str text, const char *
 const char *serve_place_in_body(const struct err *why);
 bool serve_next(struct serve *s,
                 struct serve_reply *r); /* the next reply, in the order they happened; false: none left */
-/* Metrics as Prometheus text, malloc'ed; NULL when memory is out. */
-char *serve_metrics(const struct serve *s);
 #endif
