@@ -35,11 +35,12 @@ found    = $(shell $(CC) -include $1 -E -x c /dev/null > /dev/null 2>&1 && echo 
 HTTP    := $(or $(HTTP),$(call found,microhttpd.h))
 BLAS    := $(or $(BLAS),$(call found,openblas_config.h))
 EDIT    := $(or $(EDIT),$(call found,histedit.h))
-CPPFLAGS += $(if $(filter 1,$(HTTP)),-DCHIMERE_HTTP) $(if $(filter 1,$(BLAS)),-DCHIMERE_BLAS) $(if $(filter 1,$(EDIT)),-DCHIMERE_EDIT) -Ilibcore -Icmd -D_DEFAULT_SOURCE -D_POSIX_C_SOURCE=200809L -DCHIMERE_VERSION='"$(VERSION)"'
+FAISS_LIB := $(shell CC='$(CC)' sh share/faiss.sh '$(BUILD)' '$(FAISS)')
+CPPFLAGS += $(if $(filter 1,$(HTTP)),-DCHIMERE_HTTP) $(if $(filter 1,$(BLAS)),-DCHIMERE_BLAS) $(if $(filter 1,$(EDIT)),-DCHIMERE_EDIT) $(if $(FAISS_LIB),-DCHIMERE_FAISS $(if $(FAISS),-idirafter $(FAISS)/include)) -Ilibcore -Icmd -D_DEFAULT_SOURCE -D_POSIX_C_SOURCE=200809L -DCHIMERE_VERSION='"$(VERSION)"'
 # What gcc alone has: its last two optimisations would turn sums and their operands around until registers spill.
 GCC     := $(if $(findstring clang,$(shell $(CC) --version)),,-fvect-cost-model=dynamic -fno-tree-reassoc -fno-tree-ter)
 ALLFLAGS = -std=c11 -pedantic -ftree-vectorize -ffp-contract=off $(GCC) -pthread $(WARN) $(SANFLAGS) $(CPPFLAGS) $(CFLAGS)
-LDLIBS   = -Wl,--as-needed -ljansson -lpcre2-8 -lzstd $(if $(filter 1,$(HTTP)),-lmicrohttpd) $(if $(filter 1,$(BLAS)),-lopenblas) $(CUDA_LIB) -lm -pthread
+LDLIBS   = -Wl,--as-needed -ljansson -lpcre2-8 -lzstd $(if $(filter 1,$(HTTP)),-lmicrohttpd) $(if $(filter 1,$(BLAS)),-lopenblas) $(FAISS_LIB) $(CUDA_LIB) -lm -pthread
 
 LIB_C    = $(wildcard libcore/*/*.c libcore/*/*/*.c)
 CLI_C    = $(wildcard cmd/cli/*.c)
@@ -128,8 +129,7 @@ editor compile_commands.json: ## write compile_flags.txt and compile_commands.js
 bench-quant: all ; @BIN='$(BIN)' nice -n 19 bash bench/quant.sh $(MODEL) $(TEXT) ## KL by size for mixes of chimere-quantize, hours: MODEL TEXT
 SHARE   = $(DESTDIR)$(PREFIX)/share
 install: all ## programs, manuals, completions, embedded model, task sets, recipes, jobs: PREFIX, DESTDIR
-	install -d $(DESTDIR)$(PREFIX)/bin $(addprefix $(SHARE)/,chimere/models chimere/eval chimere/jobs chimere/pipelines chimere/recipes chimere/systemd/user chimere/systemd/system man/man1 man/man5 man/man7 bash-completion/completions zsh/site-functions fish/vendor_completions.d)
-	install -s -m 755 $(PROGS) $(DESTDIR)$(PREFIX)/bin
+	install -d $(DESTDIR)$(PREFIX)/bin $(addprefix $(SHARE)/,chimere/models chimere/eval chimere/jobs chimere/pipelines chimere/recipes chimere/systemd/user chimere/systemd/system man/man1 man/man5 man/man7 bash-completion/completions zsh/site-functions fish/vendor_completions.d) && install -s -m 755 $(PROGS) $(DESTDIR)$(PREFIX)/bin
 	@set -e; for m in man/*.[157]; do test ! -f $$m || install -m 644 $$m $(SHARE)/man/man$${m##*.}; done
 	install -m 644 share/models/*.gguf share/models/*.md $(SHARE)/chimere/models; install -m 644 share/recipes/* $(SHARE)/chimere/recipes; install -m 644 LICENSE README.md share/magic share/demo/* $(SHARE)/chimere
 	install -m 644 share/eval/* $(SHARE)/chimere/eval && install -m 755 share/pipelines/* $(SHARE)/chimere/pipelines && install -m 755 share/jobs/* $(SHARE)/chimere/jobs

@@ -1,5 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
+# deps.sh faiss DIR - the C interface of FAISS, which Debian ships as headers alone: built from its source package against
+# the installed library, into DIR/lib, for make FAISS=DIR. (It is not among what the others see to.)
 # deps.sh [build] [check] - see that what building and testing need is there; on Debian and its kin
 # install what is missing (as root, or through sudo). Says nothing and does nothing when all is there.
 # Anything found counts, wherever it came from: this asks for headers and programs, not for packages.
@@ -55,6 +57,26 @@ as_root()
     fi
 }
 
+faiss() # DIR
+{
+    mkdir -p "$1/lib/build/lists/partial" "$1/lib/build/cache/archives/partial" || exit 1
+    $cc -include faiss/c_api/index_io_c.h -E -x c /dev/null > /dev/null 2>&1 && command -v g++ > /dev/null ||
+        as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y --no-install-recommends install g++ libfaiss-dev || exit 1
+    lib=$(cd "$1/lib" && pwd)
+    cd "$lib/build" || exit 1
+    apt-get indextargets --format 'deb-src $(REPO_URI) $(RELEASE) $(COMPONENT)' 'Identifier: Packages' | sort -u > list
+    set -- -qq -o Dir::Etc::SourceList="$PWD/list" -o Dir::Etc::SourceParts=/dev/null \
+        -o Dir::State::Lists="$PWD/lists" -o Dir::Cache="$PWD/cache"
+    apt-get "$@" update && apt-get "$@" source --download-only faiss && tar xf faiss_*.orig.tar.* && cd faiss-*/c_api &&
+        g++ -std=c++11 -O2 -fPIC -fopenmp -I.. -c $(sed -n '/FAISS_C_SRC/,/)/s/^  *\(.*cpp\)$/\1/p' CMakeLists.txt) &&
+        ar rcs "$lib/libfaiss_c.a" *.o && rm -rf "$lib/build"
+}
+
+if [ "$1" = faiss ]; then
+    [ -n "$2" ] || { echo "deps.sh: faiss DIR: where its library is built" >&2; exit 2; }
+    faiss "$2"
+    exit
+fi
 need=$(missing "$@" | tr '\n' ' ')
 [ -n "$need" ] || exit 0
 tried=no

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "engram-build/embed.h"
+#include "engram-build/faiss.h"
 #include "engram-build/walk.h"
 #include "gguf/gguf.h"
 #include "recall/cut.h"
@@ -16,6 +17,7 @@ struct indexing {
     const struct build_options *o;
     const struct cli_walked *file; /* that is cut now */
     struct cli_embedder m;
+    struct cli_faiss_build faiss;
     struct recall_builder *b;
     struct recall *old;  /* the index that is there; NULL: none whose vectors are of use */
     bool made;           /* there are vectors */
@@ -222,7 +224,7 @@ static enum err_code open_old(struct indexing *x, struct err *e)
         x->old = NULL;
         return ignored.code == ERR_NOMEM ? err_copy(e, &ignored) : ERR_OK;
     }
-    if (!recall_same_vectors(x->old, &made)) {
+    if (!recall_same_vectors(x->old, &made) || recall_info(x->old).outside_bytes > 0) {
         recall_close(x->old);
         x->old = NULL;
         return ERR_OK;
@@ -315,6 +317,13 @@ static enum err_code open_index(struct indexing *x, struct err *e)
                                                                                      : RECALL_MODEL;
     struct recall_build_opts bo = { .versions = o->keep };
 
+    if (o->faiss != NULL) {
+        if (cli_faiss_ready(e))
+            return e->code;
+        x->faiss = (struct cli_faiss_build){ o->out, o->faiss, o->model.n_threads };
+        bo.outside = cli_faiss_write;
+        bo.ctx = &x->faiss;
+    }
     if (cli_open(&x->m.x, &o->model, e) || cli_open_text(&x->m.x, true, e))
         return e->code;
     bo.tokenizer = text_fingerprint(x->m.x.gguf);
@@ -352,6 +361,7 @@ enum err_code cli_engram_index(const struct build_options *o, char *const *files
     else
         recall_build_abort(x->b);
     cli_progress_end();
+    cli_faiss_sweep(o->out);
     if (code == ERR_OK)
         cli_engram_tell(o, from, "%lld texts, vectors of %lld were there", n, (long long)x->n_old);
     recall_close(x->old);

@@ -26,7 +26,7 @@ struct build_options {
     bool documents; /* index: files are cut into texts, of these many bytes */
     int32_t chunk, overlap;
     const char *vectors; /* index: "none", a file, or NULL */
-    const char *embed_command, *embedder, *tokenizer;
+    const char *embed_command, *embedder, *tokenizer, *faiss;
     int32_t embed_seconds;
     bool lines, jsonl, json, quiet, verbose, force;
     bool replaces; /* out is there, and holds something */

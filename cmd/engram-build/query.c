@@ -13,6 +13,7 @@
 #include "cli/lines.h"
 #include "cli/recall.h"
 #include "engram-build/embed.h"
+#include "engram-build/faiss.h"
 #include "run/run.h"
 
 enum {
@@ -30,11 +31,18 @@ struct query {
     struct chat *chat; /* --rerank */
     int32_t yes, no;
     struct pool *pool;
-    bool words, vectors; /* what is compared */
-    size_t columns;      /* of the terminal; 0: JSON lines */
+    struct cli_faiss *faiss; /* NULL: the vectors are in the index */
+    bool words, vectors;     /* what is compared */
+    size_t columns;          /* of the terminal; 0: JSON lines */
     int number;
     double ms; /* of the searches, without the model */
 };
+
+static enum err_code search_near(struct query *q, int k, struct recall_hit *hits, int *n, struct err *e)
+{
+    return q->faiss != NULL ? cli_faiss_near(q->faiss, q->m.v, k, hits, n, e)
+                            : recall_near(q->r, q->m.v, k, q->o->flat, q->pool, hits, n, e);
+}
 
 static enum err_code search(struct query *q, struct str text, int k, struct recall_hit *hits, int *n, struct err *e)
 {
@@ -53,10 +61,10 @@ static enum err_code search(struct query *q, struct str text, int k, struct reca
     if (!q->vectors)
         code = recall_words(q->r, q->m.x.text, text, q->o->exact, k, hits, n, e);
     else if (!q->words)
-        code = took ? recall_near(q->r, q->m.v, k, q->o->flat, q->pool, hits, n, e) : ERR_OK;
+        code = took ? search_near(q, k, hits, n, e) : ERR_OK;
     else {
         code = recall_words(q->r, q->m.x.text, text, q->o->exact, DEPTH, a, &n_a, e) ||
-                       (took && recall_near(q->r, q->m.v, DEPTH, q->o->flat, q->pool, b, &n_b, e))
+                       (took && search_near(q, DEPTH, b, &n_b, e))
                    ? e->code
                    : recall_fuse(a, n_a, b, n_b, k, hits, n, e);
     }
@@ -268,6 +276,10 @@ static enum err_code open_vectors(struct query *q, const char *path, struct err 
         return err_set(e, ERR_FORMAT, "%s: its vectors were made with a%s %s: --%s does not fit", path,
                        i.maker == RECALL_EMBEDDER ? "n" : "", makers[i.maker],
                        q->o->embedder != NULL ? "embedder" : "embed-command");
+    if (i.outside_bytes == 0 && q->o->faiss != NULL)
+        return err_set(e, ERR_FORMAT, "%s: --faiss: its vectors are not in a file of FAISS", path);
+    if (i.outside_bytes > 0 && cli_faiss_open(&q->faiss, q->r, path, q->o->faiss, q->o->model.n_threads, e))
+        return e->code;
     if (i.maker == RECALL_ELSEWHERE && q->o->embed_command == NULL)
         return err_set(e, ERR_FORMAT,
                        "%s: its vectors are from elsewhere: --embed-command makes a question's (--bm25 does without)",
@@ -299,8 +311,8 @@ static enum err_code open_query(struct query *q, const char *path, struct err *e
     const bool has = recall_info(q->r).dims > 0;
 
     q->words = q->o->vectors == NULL;
-    q->vectors = !q->o->bm25 && (has || q->o->hybrid || q->o->flat || !q->words || q->o->embed_command != NULL ||
-                                 q->o->embedder != NULL);
+    q->vectors = !q->o->bm25 && (has || q->o->hybrid || q->o->flat || !q->words || q->o->faiss != NULL ||
+                                 q->o->embed_command != NULL || q->o->embedder != NULL);
     if (!q->vectors && !q->o->rerank)
         return ERR_OK;
     if (q->o->rerank && cli_embed_open_run(&q->m, q->o, recall_info(q->r).layer, CTX_RERANK, e))
@@ -342,6 +354,7 @@ enum err_code cli_engram_query(const struct build_options *o, const char *path, 
         cli_note("%d questions, %.3f ms each without the model", q->number, q->ms / q->number);
     chat_close(q->chat);
     pool_close(q->pool);
+    cli_faiss_close(q->faiss);
     recall_close(q->r);
     cli_embed_close(&q->m);
     free(q);

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "cli/engram.h"
 #include "base/io.h"
+#include "engram-build/faiss.h"
 #include "engram-build/program.h"
 #include "engram/build.h"
 #include "gguf/gguf.h"
@@ -172,23 +173,30 @@ static bool is_index(const char *path)
 static enum err_code look_at_index(const struct build_options *o, const char *path, bool print, struct err *e)
 {
     struct recall *r;
+    char outside[4096] = "";
     enum err_code code = ERR_OK;
 
     if (recall_open(&r, path, e))
         return e->code;
     const struct recall_info i = recall_info(r);
 
+    if (i.outside_bytes > 0 && cli_faiss_check(r, path, outside, sizeof outside, e)) {
+        recall_close(r);
+        return e->code;
+    }
     if (!print)
         cli_summary("%s: %lld texts, all sums right", path, (long long)i.n_texts);
     else if (o->json)
-        code = cli_json_line(json_pack("{s:s, s:o, s:I, s:I, s:i, s:i, s:b, s:I}", "type", "index", "file",
+        code = cli_json_line(json_pack("{s:s, s:o, s:I, s:I, s:i, s:i, s:b, s:I, s:o*}", "type", "index", "file",
                                        json_bytes(str_of(path)), "texts", (json_int_t)i.n_texts, "words",
                                        (json_int_t)i.n_words, "dims", i.dims, "layer", i.layer, "graph", (int)i.graph,
-                                       "bytes", (json_int_t)i.bytes),
+                                       "bytes", (json_int_t)i.bytes, "vectors_file",
+                                       *outside != '\0' ? json_bytes(str_of(outside)) : NULL),
                              e);
     else {
-        printf("%s: %lld texts, %lld words, vectors of %d from layer %d%s, %lld bytes\n", path, (long long)i.n_texts,
-               (long long)i.n_words, i.dims, i.layer, i.graph ? ", with a graph" : "", (long long)i.bytes);
+        printf("%s: %lld texts, %lld words, vectors of %d from layer %d%s, %lld bytes%s%s\n", path,
+               (long long)i.n_texts, (long long)i.n_words, i.dims, i.layer, i.graph ? ", with a graph" : "",
+               (long long)i.bytes, *outside != '\0' ? ", vectors in " : "", outside);
         code = cli_flush_stdout(e);
     }
     recall_close(r);

@@ -470,15 +470,31 @@ static bool take_graph(const struct recall_builder *b, struct graph *g)
     return true;
 }
 
+static enum err_code write_outside(struct recall_builder *b, uint64_t *bytes, uint64_t *sum, struct err *e)
+{
+    const size_t dims = (size_t)b->v.dims;
+    float *v = b->vector.p;
+
+    for (size_t i = 1; i < (size_t)b->n; i++)
+        memmove(v + i * dims, v + i * (size_t)b->stride, dims * sizeof *v);
+    if (b->o.outside(b->o.ctx, v, (int64_t)b->n, b->v.dims, bytes, sum, e))
+        return e->code;
+    return *bytes > 0 ? ERR_OK : err_set(e, ERR_IO, "no vectors were written");
+}
+
 static enum err_code commit_index(struct recall_builder *b, struct lists *l, struct graph *g, float *mean,
                                   const char *path, const struct progress *p, struct err *e)
 {
-    const bool graph = b->n > 1 && b->v.dims > 0 && (b->o.graph || b->n > RECALL_FLAT_MAX);
+    const bool graph = b->o.outside == NULL && b->n > 1 && b->v.dims > 0 && (b->o.graph || b->n > RECALL_FLAT_MAX);
 
     if (make_lists(b, l, e) || sort_by_stem(l, e) || center(b, mean, e))
         return e->code;
     *g = (struct graph){ .dot = recall_dot_best(), .vector = b->vector.p, .n = b->n, .stride = b->stride };
     if (graph && !take_graph(b, g) && recall_graph_make(g, p, e))
+        return e->code;
+    uint64_t bytes = 0, sum = 0;
+
+    if (b->o.outside != NULL && write_outside(b, &bytes, &sum, e))
         return e->code;
     const struct sizes s = { .tokenizer = b->o.tokenizer,
                              .model = b->v.model,
@@ -496,10 +512,12 @@ static enum err_code commit_index(struct recall_builder *b, struct lists *l, str
                              .file_bytes = b->file.n,
                              .heading_bytes = b->heading.n,
                              .members_bytes = b->members.n,
-                             .maker = (uint64_t)b->v.maker };
+                             .maker = (uint64_t)b->v.maker,
+                             .outside_bytes = bytes,
+                             .outside_sum = sum };
     const struct part raw[ARRAYS] = {
         { mean, 4 * b->stride },
-        { b->vector.p, b->vector.n },
+        { b->vector.p, bytes > 0 ? 0 : b->vector.n },
         { b->text_end.p, b->text_end.n },
         { b->text.p, b->text.n },
         { b->length.p, b->length.n },

@@ -63,7 +63,7 @@ struct sizes {
     /* Since version 2; behind the sum of the arrays in the head. */
     uint64_t origins /* 0 or 1: whether there are any */, n_files, file_bytes, heading_bytes, members_bytes;
     /* Since version 3; 0 before. */
-    uint64_t maker;
+    uint64_t maker, outside_bytes /* 0: the vectors are here */, outside_sum;
 };
 
 /* n: a multiple of LANES */

@@ -142,6 +142,12 @@ static enum err_code compare_all(const struct recall *r, const float *v, int k, 
     return ERR_OK;
 }
 
+void recall_aim(const struct recall *r, const float *v, float *to)
+{
+    memcpy(to, v, (size_t)r->s.dims * sizeof *to);
+    recall_direct(to, r->mean, r->s.dims);
+}
+
 enum err_code recall_near(const struct recall *r, const float *v, int k, bool all, struct pool *pool,
                           struct recall_hit *hits, int *n, struct err *e)
 {
@@ -155,13 +161,15 @@ enum err_code recall_near(const struct recall *r, const float *v, int k, bool al
                              (uint32_t *)(uintptr_t)r->upper,
                              r->upper_at,
                              r->s.n_upper };
-    float *to = calloc((size_t)r->stride + 1, sizeof *to);
+    float *to;
     enum err_code code;
 
+    if (r->s.outside_bytes > 0)
+        return err_set(e, ERR_UNSUPPORTED, "the vectors are in another file");
+    to = calloc((size_t)r->stride + 1, sizeof *to);
     if (to == NULL)
         return err_nomem(e);
-    memcpy(to, v, (size_t)r->s.dims * sizeof *to);
-    recall_direct(to, r->mean, r->s.dims);
+    recall_aim(r, v, to);
     code = all || r->upper_at == NULL || k > WIDTH / 2 ? compare_all(r, to, k, pool, hits, n, e)
                                                        : recall_graph_search(&g, to, k, hits, n, e);
     free(to);

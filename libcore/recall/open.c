@@ -26,7 +26,7 @@ void recall_array_bytes(uint64_t bytes[ARRAYS], const struct sizes *s)
 {
     const uint64_t row = 4 * recall_stride(s->dims), graph = s->graph, n_origins = s->origins * s->n_texts;
     const uint64_t raw[ARRAYS] = { row,
-                                   s->n_texts * row,
+                                   s->outside_bytes > 0 ? 0 : s->n_texts * row,
                                    8 * s->n_texts,
                                    s->text_bytes,
                                    4 * s->n_texts,
@@ -53,7 +53,7 @@ void recall_array_bytes(uint64_t bytes[ARRAYS], const struct sizes *s)
 
 void recall_put_head(unsigned char head[HEAD_BYTES], const struct sizes *s, const char *path, uint64_t sum)
 {
-    const uint64_t format = s->maker == RECALL_MODEL ? FORMAT_PLAIN : FORMAT;
+    const uint64_t format = s->maker == RECALL_MODEL && s->outside_bytes == 0 ? FORMAT_PLAIN : FORMAT;
     uint64_t hash;
 
     memset(head, 0, HEAD_BYTES);
@@ -116,7 +116,7 @@ static enum err_code check_words(const struct recall *r, struct err *e)
 
 static enum err_code check_vectors(const struct recall *r, struct err *e)
 {
-    const uint64_t n = (r->s.n_texts + 1) * r->stride;
+    const uint64_t n = (r->s.outside_bytes > 0 ? 1 : r->s.n_texts + 1) * r->stride;
 
     for (uint64_t i = 0; i < n; i++) {
         const float x = i < r->stride ? r->mean[i] : r->vector[i - r->stride];
@@ -196,7 +196,7 @@ static enum err_code place_arrays(struct recall *r, struct part part[ARRAYS], st
     if (s->n_texts > RECALL_TEXTS_MAX || s->dims > RECALL_DIMS_MAX || s->text_bytes > left || s->n_words > most ||
         s->word_bytes > left || s->n_postings > most || s->n_upper > most || s->graph > 1 || s->layer > INT32_MAX ||
         s->origins > 1 || s->n_files > most || s->file_bytes > left || s->heading_bytes > left ||
-        s->members_bytes > left || s->maker > RECALL_EMBEDDER)
+        s->members_bytes > left || s->maker > RECALL_EMBEDDER || (s->outside_bytes > 0 && s->graph != 0))
         return err_set(e, ERR_FORMAT, "is larger than the file, or than an index can be");
     recall_array_bytes(bytes, s);
     for (int i = 0; i < ARRAYS; i++) {
@@ -305,13 +305,15 @@ struct recall_info recall_info(const struct recall *r)
                                  (int64_t)r->map.size,
                                  r->upper_at != NULL,
                                  (enum recall_maker)r->s.maker,
-                                 r->path };
+                                 r->path,
+                                 r->s.outside_bytes,
+                                 r->s.outside_sum };
 }
 
 bool recall_same_vectors(const struct recall *r, const struct recall_vectors *v)
 {
-    return r->s.dims > 0 && r->s.maker == v->maker && r->s.model == v->model && r->s.layer == (uint64_t)v->layer &&
-           (v->dims == 0 || r->s.dims == (uint64_t)v->dims);
+    return r->s.dims > 0 && r->s.maker == v->maker && r->s.model == v->model &&
+           r->s.layer == (uint64_t)v->layer && (v->dims == 0 || r->s.dims == (uint64_t)v->dims);
 }
 
 /* Part i of bytes that are cut at `end`. */

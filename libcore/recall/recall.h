@@ -46,7 +46,8 @@ struct recall_info {
     int64_t n_words, bytes;
     bool graph; /* recall_near() need not compare every vector */
     enum recall_maker maker;
-    const char *path; /* of the embedder's file; "": not known */
+    const char *path;                    /* of the embedder's file; "": not known */
+    uint64_t outside_bytes, outside_sum; /* of the file that has the vectors; 0: it is this one */
 };
 struct recall_info recall_info(const struct recall *r);
 struct str recall_text(const struct recall *r, int64_t i);
@@ -79,7 +80,10 @@ MUST_CHECK enum err_code recall_words(const struct recall *r, const struct text 
  * text without words of the query. *most: what a text can have at most. */
 MUST_CHECK enum err_code recall_rank(const struct text *t, struct str query, const struct str *texts, int n,
                                      float *score, double *most, struct err *e);
-/* Texts whose vectors have the direction of v, which is [dims] as given to recall_build_add(). all: compare every
+/* A vector as those of the index are, in *to, [dims]: the mean is taken away, and the length is 1 or 0. */
+void recall_aim(const struct recall *r, const float *v, float *to);
+/* Texts whose vectors have the direction of v, which is [dims] as given to recall_build_vector(). ERR_UNSUPPORTED: they
+ * are outside. all: compare every
  * vector, even if there is a graph. pool may be NULL. */
 MUST_CHECK enum err_code recall_near(const struct recall *r, const float *v, int k, bool all, struct pool *pool,
                                      struct recall_hit *hits, int *n, struct err *e);
@@ -109,10 +113,15 @@ MUST_CHECK enum err_code recall_answer(struct recall_said *out, struct str docum
 
 /* ---- building ---- */
 
+/* Writes n vectors [n][dims], which it may change, to a file of its own: its bytes, and their io_hash(). */
+typedef enum err_code recall_outside_fn(void *ctx, float *v, int64_t n, int dims, uint64_t *bytes, uint64_t *sum,
+                                        struct err *e);
 struct recall_build_opts {
     uint64_t tokenizer;
-    bool graph;   /* also for few texts */
-    int versions; /* old files that stay: PATH.1, PATH.2 and so on; 0: none are made */
+    bool graph;                 /* also for few texts */
+    int versions;               /* old files that stay: PATH.1, PATH.2 and so on; 0: none are made */
+    recall_outside_fn *outside; /* NULL: the vectors are in the file */
+    void *ctx;
 };
 MUST_CHECK enum err_code recall_build_open(struct recall_builder **out, const struct recall_build_opts *o,
                                            struct err *e);

@@ -271,3 +271,72 @@ make_embedder() { chimere-engram-build embedder -q -f -o e.gguf --from "$1.safet
     fails 2 'the table' chimere-engram-build embedder -o y
     fails 1 'no-such: cannot open' chimere-engram-build embedder -o y --from no-such
 }
+
+# An index of one text, "ab", whose vector a file of FAISS has.
+make_faiss() {
+    base64 -d <<< 'KLUv/WTABGUEAIQFQ0hJTVJFQ0wDAPhxQqHNVDc/AAECAAHskQ6N4Jg8kQEKNdeXXSgElvKdAN8GJCNxvlD4AAIAYWIAAQEzklzlrqSxe3cifrNno+wYCgAv
+ZGV2L3N0ZGluABYgEDFtHXIov0u4nLyRlfGPlUw/RDGV3EqNS5IoJdOVHQLS3WV3KNDzzc7Ocr7yGSgSd6PHEQ==' |
+        zstd -dqo x.index
+    base64 -d <<< 'KLUv/SQ1PQEAAkIHDuBtBdYCRXHXAuIrZEoBY7ojmLZtG2z74duGoqsCAO8RBEAC15ddKA==' |
+        zstd -dqo x.index.9df29604285d97d7.faiss
+}
+
+@test "vectors: an index that needs FAISS is searched by words without it, and its file is checked" {
+    make_faiss
+    chimere-engram-build query --bm25 -p ab x.index | jq -e '.text == "ab"'
+    chimere-engram-build check x.index
+    chimere-engram-build stats -j x.index | jq -e '.vectors_file == "x.index.9df29604285d97d7.faiss" and .dims == 2'
+    cp x.index.9df29604285d97d7.faiss whole
+    printf X | dd of=x.index.9df29604285d97d7.faiss bs=1 seek=50 conv=notrunc status=none
+    fails 3 'x.index.9df29604285d97d7.faiss: wrong checksum' chimere-engram-build check x.index
+    head -c 40 whole > x.index.9df29604285d97d7.faiss
+    fails 3 'wrong checksum' chimere-engram-build check x.index
+    rm x.index.9df29604285d97d7.faiss
+    fails 1 'x.index.9df29604285d97d7.faiss: cannot open' chimere-engram-build check x.index
+    fails 2 'do not go together' chimere-engram-build query --bm25 --faiss nprobe=2 -p ab x.index
+}
+
+@test "vectors: without FAISS what needs it is refused" {
+    make_faiss
+    printf 'a\nb\n' > in
+    no_faiss() { fails 3 'this build has no FAISS' chimere-engram-build index -q -o y --lines --vectors in --faiss Flat in; }
+    no_faiss || { [ "$(wc -l < err)" -eq 1 ] && ! grep -q 'no FAISS' err && skip 'this build has FAISS'; }
+    [ ! -e y ]
+    fails 3 'its vectors are in a file of FAISS, which this build has not' chimere-engram-build query -p ab x.index
+}
+
+@test "vectors: FAISS has those of an index" {
+    make_faiss
+    make_command embed "$COUNT"
+    ! chimere-engram-build query -t 1 --embed-command ./embed -p ab x.index 2>&1 | grep 'which this build has not' ||
+        skip 'built without the C interface of FAISS'
+    index() { chimere-engram-build index -t 1 -q -o x.index --lines --embed-command ./embed "$@"; }
+    ask() { chimere-engram-build query --vectors only -t 1 -k 9 --embed-command ./embed "$@" x.index |
+        jq -c '[.text, (.score * 1000 | round / 1000)]' | tr '\n' ' '; }
+    [ "$(ask -p ab)" = '["ab",0.99] ' ]
+    printf 'aaaa\nbbbb\naab\nabbb\n' > in
+    rm x.index* && index in
+    ask -p aaab > ours
+    for factory in Flat SQ8 IVF1,Flat HNSW8; do
+        index -f --faiss "$factory" in
+        [ "$(ask -p aaab | sed 's/,[^]]*//g')" = "$(sed 's/,[^]]*//g' ours)" ]
+    done
+    ask -p aaab --faiss efSearch=9
+    chimere-engram-build check x.index x.index.1
+    # files that no version needs are removed
+    [ "$(ls x.index.*.faiss | wc -l)" -eq 4 ]
+    index -f --keep-versions 0 --faiss Flat in
+    rm x.index.[1-9]
+    index -f --keep-versions 0 --faiss Flat in
+    [ "$(ls x.index.*.faiss | wc -l)" -eq 1 ]
+    fails 2 'FAISS: ' chimere-engram-build query --faiss no-such=3 --embed-command ./embed -p a x.index
+    cp x.index before
+    fails 2 "FAISS: could not parse index string no-such" chimere-engram-build index -f -q -o x.index --lines \
+        --embed-command ./embed --faiss no-such in
+    fails 2 "FAISS: Error: 'nx >= k' failed" chimere-engram-build index -f -q -o x.index --lines \
+        --embed-command ./embed --faiss IVF9,Flat in
+    cmp x.index before
+    [ "$(ls x.index* | wc -l)" -eq 2 ]
+    index -f in
+    fails 3 'its vectors are not in a file of FAISS' chimere-engram-build query --faiss nprobe=2 --embed-command ./embed -p a x.index
+}

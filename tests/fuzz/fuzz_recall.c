@@ -49,10 +49,25 @@ static void make(const uint8_t *data, size_t n)
 
     if (n < USED)
         return;
-    const struct sizes s = { 1,           2,           data[0] % 16, data[1] % 40, 0,
-                             data[2],     data[3] % 8, data[4] % 32, data[5] % 32, data[6] % 8,
-                             data[7] % 2, data[8] % 2, data[9] % 8,  data[10],     data[11] % 64,
-                             data[12],    data[12] / 64 };
+    const struct sizes s = { 1,
+                             2,
+                             data[0] % 16,
+                             data[1] % 40,
+                             0,
+                             data[2],
+                             data[3] % 8,
+                             data[4] % 32,
+                             data[5] % 32,
+                             data[6] % 8,
+                             data[7] % 2,
+                             data[8] % 2,
+                             data[9] % 8,
+                             data[10],
+                             data[11] % 64,
+                             data[12],
+                             data[12] / 64,
+                             data[9] / 128,
+                             7 };
 
     recall_array_bytes(bytes, &s);
     for (int i = 0; i < ARRAYS; i++)

@@ -218,6 +218,45 @@ static void vectors_are_taken_from_an_old_index(void **state)
     recall_close(old);
 }
 
+static enum err_code keep_outside(void *ctx, float *v, int64_t n, int dims, uint64_t *bytes, uint64_t *sum,
+                                  struct err *e)
+{
+    *(float *)ctx = v[(n - 1) * dims];
+    *bytes = dims == DIMS ? 9 : 0;
+    *sum = 8;
+    return n == 3 ? ERR_OK : err_set(e, ERR_IO, "not written");
+}
+
+static void vectors_may_be_outside(void **state)
+{
+    float last = 0, aimed[DIMS];
+    const struct recall_build_opts o = { .outside = keep_outside, .ctx = &last };
+    struct recall_builder *b;
+    struct recall_hit hits[K];
+    struct recall *r;
+    struct err e = { 0 };
+    int n;
+
+    (void)state;
+    for (int texts = 4; texts >= 3; texts--) {
+        must(recall_build_open(&b, &o, &e), &e);
+        for (int i = 0; i < texts; i++)
+            must(recall_build_add(b, STR("text"), NULL, &e), &e);
+        must(recall_build_vectors(b, &made, &e), &e);
+        for (int i = 0; i < texts; i++)
+            recall_build_vector(b, i, vectors[i]);
+        assert_int_equal(recall_build_commit(b, in("o"), NULL, &e), texts == 3 ? ERR_OK : ERR_IO);
+    }
+    r = open_index(in("o"));
+    assert_true(recall_info(r).outside_bytes == 9 && recall_info(r).outside_sum == 8 && recall_info(r).dims == DIMS);
+    recall_aim(r, vectors[2], aimed);
+    assert_true(fabsf(aimed[0] - last) < 1e-6F && last != 0);
+    assert_int_equal(recall_near(r, vectors[0], K, true, NULL, hits, &n, &e), ERR_UNSUPPORTED);
+    must(recall_words(r, tokens, STR("text"), true, K, hits, &n, &e), &e);
+    assert_int_equal(n, 3);
+    recall_close(r);
+}
+
 static void all_vectors_are_compared(void **state)
 {
     struct recall *r;
@@ -520,6 +559,7 @@ int main(void)
         cmocka_unit_test(what_is_kept),
         cmocka_unit_test(origins_are_kept),
         cmocka_unit_test(vectors_are_taken_from_an_old_index),
+        cmocka_unit_test(vectors_may_be_outside),
         cmocka_unit_test(all_vectors_are_compared),
         cmocka_unit_test(a_graph_finds_the_same),
         cmocka_unit_test(texts_are_found_by_words),
