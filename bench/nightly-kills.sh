@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# nightly-kills.sh [STRIDE]: nights that are killed by SIGKILL before or after each STRIDE-th call of sync, mv, ln, cp, rm,
+# nightly-kills.sh [STRIDE [JOB ...]]: nights that are killed by SIGKILL before or after each STRIDE-th call of sync, mv, ln, cp, rm,
 # sha256sum, cmp or jq (1: each call), or to whom each third of these says that the disk is full, and then run again. After
 # the kill the generation in use has to be whole, and at the end the result has to be the same to the byte. Programs stand
 # where the model would run (tests/cli/nightly.bash). tests/cli/bad_nights.bats does it for a few kills of one night.
 set -eu
 ROOT=$(cd "$(dirname "$0")/.." && pwd)
 stride=${1:-1}
+shift || true
+[ $# -gt 0 ] || set -- adapter memory index
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
@@ -29,7 +31,7 @@ files() { (PATH=$plain; cd "$D/current" && jq -r '.files | to_entries[] | "\(.va
 # What a night has done to the generation in use: the old one, or the whole new one.
 check() { files && { [ "$(readlink "$D/current")" = gen/000000 ] || cmp -s files "wanted.$1"; }; }
 
-for job in adapter memory index; do
+for job; do
     fresh
     echo 0 > calls
     counted $job 2026-01-03 2> said

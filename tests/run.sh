@@ -220,6 +220,7 @@ if command -v clang-tidy > /dev/null; then
 else
     skip lint "clang-tidy is not installed"
 fi
+command -v systemd-analyze > /dev/null || skip "style install: units" "systemd is not installed"
 for s in tests/style/*.sh; do check "style $(basename "$s" .sh)" bash "$s"; done
 if command -v mandoc > /dev/null; then
     for m in man/*.[157]; do

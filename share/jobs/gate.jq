@@ -3,7 +3,7 @@
 include "jobs";
 
 # A quarter of a set, by a hash of the item's name.
-def is_searched: (reduce ((.id | tostring) | explode[]) as $c (7; (. * 31 + $c) % 1000003)) % 4 == 0;
+def is_searched: (.id | hash) % 4 == 0;
 
 # A file of something else, such as questions with their classes, is no task set.
 def suite($n; $name): [inputs] | select(any(.[]; .messages?)) |
@@ -86,10 +86,11 @@ def decided($before; $after; $floor; $margin; $margin_all; $job):
 
 def row: "| \(.set) | \(.n) of \(.asked) | \(.before) | \(.after) | \(.lost) | \(.won) | \(.upper | percent) | \(.margin | percent) | \(if .ok then "yes" else "no" end) |";
 def table: "| set | counted | before | after | lost | won | at most lost | allowed | passed |", "|---|---|---|---|---|---|---|---|---|", (.[] | row);
-def report($night; $how; $words; $counts; $gate; $times):
+def report($night; $how; $words; $counts; $gate; $speed; $times):
     "# \($night)", "", "\($how): \($words | shown)", "",
     (if $counts.scored then "Scored: \([$counts.scored | to_entries[] | "\(.value) \(.key)"] | join(", ")). Pairs: \($counts.pairs), of which new: \($counts.new); with a test: \($counts.tests); in quarantine: \($counts.held).", "" else empty end),
     (if $gate then "New items: \($gate.new.before) of \($gate.new.asked) before, \($gate.new.after) after; won \($gate.new.won), lost \($gate.new.lost), p \($gate.new.p * 10000 | round / 10000).", "",
         "Against the generation before:", "", ($gate.sets | table), "", "Against the first generation:", "", ($gate.floor | table), "" else empty end),
+    (if $speed then "Tokens a second: \($speed.before * 10 | round / 10) before, \($speed.after * 10 | round / 10) after.", "" else empty end),
     (if ($times | length) > 0 then "| step | seconds | processor time |", "|---|---|---|", ($times[] | "| \(.step) | \(.seconds) | \(.cpu_seconds * 10 | round / 10) s |"),
         "| all | \([$times[].seconds] | add) | \([$times[].cpu_seconds] | add * 10 | round / 10) s |" else empty end);

@@ -17,6 +17,9 @@ def flat: words | join(" ");
 def bare: rtrimstr("?") | rtrimstr("!") | rtrimstr(".");
 def same: ascii_downcase | words | if length > 0 then .[-1] |= bare else . end | map(select(. != ""));
 
+# A number that looks like chance, and is always the same for a text.
+def hash: reduce (tostring | explode[]) as $c (7; (. * 31 + $c) % 1000003);
+
 # A text with at most n characters.
 def cut_to(n): if length > n then .[:n] + "..." else . end;
 

@@ -87,7 +87,8 @@ ended() # published|nothing|refused WORDS
     echo null > none.json
     run_jq -nr --arg night "$night" --arg how "$1" --arg words "$2" --slurpfile times spent.jsonl \
         --slurpfile counts <(cat counts.json 2> /dev/null || echo '{}') --slurpfile gate "$([ -s gate.json ] && echo gate.json || echo none.json)" \
-        'include "gate"; report($night; $how; $words; $counts[0]; $gate[0]; $times)' > report.md
+        --slurpfile speed "$([ -s speed.json ] && echo speed.json || echo none.json)" \
+        'include "gate"; report($night; $how; $words; $counts[0]; $gate[0]; $speed[0]; $times)' > report.md
     cp -- report.md "$dir/reports/.$night.tmp" && sync -- "$dir/reports/.$night.tmp" && mv -f -- "$dir/reports/.$night.tmp" "$dir/reports/$night.md" ||
         die 1 'the report cannot be written'
     printf '%s: %s\n' "$1" "$2" > result.tmp && sync -- result.tmp && mv -f result.tmp result && sync . || die 1 "$work: cannot be written"
@@ -234,7 +235,8 @@ do_train()
     local f options=() status=0
     [ -s train.gguf ] || { cp -- champion/adapter.gguf train.copy.tmp && mv -f train.copy.tmp train.gguf; } || die 1 "$work: cannot be written"
     # Killed after the trainer had published its result: it is not trained twice.
-    cmp -s train.gguf champion/adapter.gguf || return 0
+    cmp -s train.gguf champion/adapter.gguf || status=$?
+    case $status in 0) ;; 1) return ;; *) die 1 "$work/train.gguf: cannot be read" ;; esac
     for f in suite.search.*.jsonl; do [ ! -s "$f" ] || options+=(--keep-test "$f"); done
     # The trainer cannot test what is no text, such as tool calls: there it rehearses what the model answers itself.
     cat suite.search.*.jsonl | run_jq -c 'select((.answer | type) != "string") | del(.answer, .check)' > train.keep.jsonl
@@ -312,6 +314,30 @@ do_gate()
     run_jq -nc --slurpfile before <(cat asked.answers gate.suite.before.tmp) --slurpfile after <(cat gate.answers gate.suite.jsonl) \
         --slurpfile floor gate.floor.jsonl --argjson margin "$margin" --argjson margin_all "$margin_all" --arg job "$command" \
         'include "gate"; decided($before; $after; $floor; $margin / 100; $margin_all / 100; $job)' > gate.json || exit
+}
+
+# Tokens a second of an answer with the files of a directory; 0: none came.
+speed_of() # DIRECTORY
+{
+    local options
+    mapfile -t options < <(options_of "$1")
+    run chimere-run -q "${options[@]}" --json --raw -n 64 -p 'Once upon a time' > speed.said.tmp 2> "$tmp/said" ||
+        die $? "the speed cannot be measured: $(tail -n 1 "$tmp/said")"
+    run_jq -r 'select(.timings) | .timings.decode_tps // 0' speed.said.tmp | tail -n 1
+}
+
+# In turns, and of each the fastest, as other programs run, too: three times, and up to twelve as long as the new one is slow.
+do_speed()
+{
+    local i was is
+    : > speed.turns.tmp
+    for ((i = 1; i <= 12; i++)); do
+        was=$(speed_of champion) && is=$(speed_of challenger) || exit
+        printf '{"was":%s,"is":%s}\n' "${was:-0}" "${is:-0}" >> speed.turns.tmp
+        run_jq -nc --argjson slower "$slower" '[inputs] | {before: (map(.was) | max), after: (map(.is) | max)} | .ok = (.after >= .before * (1 - $slower / 100))' \
+            speed.turns.tmp > speed.json
+        [ $i -lt 3 ] || ! grep -q '"ok":true' speed.json || break
+    done
 }
 
 lines_in() { { cat -- "$@" 2> /dev/null || true; } | wc -l; } # FILE ...
@@ -397,6 +423,40 @@ night_index()
     decide
 }
 
+# For each task set in prompts: messages before its questions. Instructions to try are lines of a file of its name in .txt.
+do_prompts()
+{
+    local f name n=0 options with scored
+    mapfile -t options < <(options_of champion)
+    while IFS= read -r -d '' f; do
+        name=$(basename -- "$f" .jsonl; echo .) name=${name%$'\n.'} n=$((n + 1))
+        [ ! -s "prompts.$n.jsonl" ] || continue
+        { cat champion/prompts.json 2> /dev/null || true; } | run_jq -c --arg name "$name" '.tasks[$name].messages // []' > prompts.base.tmp
+        [ -s prompts.base.tmp ] || echo '[]' > prompts.base.tmp
+        with=(-b prompts.base.tmp -o prompts.found.tmp)
+        [ ! -f "${f%.jsonl}.txt" ] || with+=(-i "${f%.jsonl}.txt")
+        scored=()
+        [ ! -s champion/scored.jsonl ] || scored=(champion/scored.jsonl)
+        CHIMERE_OPTS="${options[*]}" run "$here/prompts" "${prompts[@]}" "${with[@]}" ${verbose:+-v} "$f" "${scored[@]}" || exit
+        run_jq -c --arg name "$name" '{$name} + .' prompts.found.tmp > "prompts.$n.tmp" && mv "prompts.$n.tmp" "prompts.$n.jsonl"
+    done < <(find -L "$dir/prompts" -maxdepth 1 -name '*.jsonl' -type f -print0 2> /dev/null | sort -z)
+    cat prompts.*.jsonl > prompts.all 2> /dev/null || true
+}
+
+night_prompts()
+{
+    local gains
+    step prompts parent
+    [ -s prompts.all ] || ended nothing 'there are no task sets in prompts'
+    rm -rf files && mkdir files
+    run_jq -nc --slurpfile old <(cat champion/prompts.json 2> /dev/null || true) '[inputs | select(.gain)] as $new | select($new != []) |
+        {type: "prompts", tasks: (($old[0].tasks // {}) + ($new | map({(.name): del(.name, .type, .gain)}) | add))}' prompts.all > files/prompts.json
+    gains=$(run_jq -r '"\(.name | tojson): \(.after) right instead of \(.before) of \(.of) (p \(.p * 1000 | round / 1000))"' prompts.all | paste -sd ';')
+    [ -s files/prompts.json ] || ended nothing "no gain: $gains"
+    tell "$gains"
+    publish_files prompts.json
+}
+
 # The parent's files with another one in their midst; nothing, if that is empty.
 challenger() # NAME FILE
 {
@@ -417,18 +477,27 @@ challenger() # NAME FILE
 # What the gate says; then publication.
 decide()
 {
-    local f refused
+    local refused
     refused=$(run_jq -r '.refused | join("; ")' gate.json)
     [ -z "$refused" ] || ended refused "$refused"
+    step speed gate
+    grep -q '"ok":true' speed.json ||
+        ended refused "$(run_jq -r 'def one: . * 10 | round / 10; "it answers with \(.after | one) instead of \(.before | one) tokens a second"' speed.json)"
     put gate.suite.jsonl files/suite.jsonl
     put gate.floor.jsonl files/floor.jsonl
     put gate.json files/gate.json
     [ ! -e notes.sum ] || put notes.sum files/notes.sum
     if [ -s score.jsonl ]; then put score.jsonl files/scored.jsonl; fi
     if [ "$command" = adapter ]; then sed 's/,"known":true}$/}/' guard.pairs.jsonl > files/pairs.jsonl; fi
+    publish_files gate.json
+}
+
+publish_files() # FILE of files, by which this night's generation is known again
+{
+    local f
     if [ -n "$number" ] && [ -d "$dir/$(name_of "$number")" ]; then
         verify "$number"
-        [ "$(manifest "$number" '.files["gate.json"]')" = "$(sha256sum < gate.json | cut -c 1-64)" ] || number=''
+        [ "$(manifest "$number" ".files[\"$1\"]")" = "$(sha256sum < "files/$1" | cut -c 1-64)" ] || number=''
     fi
     if [ -z "$number" ]; then
         number=$(next_number)

@@ -13,6 +13,8 @@ case $* in
 *--log*)
     [ -e "$CHIMERE_MODEL" ] || { echo "chimere-run: $CHIMERE_MODEL: is missing" >&2; exit 1; }
     mkdir -p "$3"; printf '{"model":{"fingerprint":"%s"}}\n' "$(cksum < "$CHIMERE_MODEL" | cut -d ' ' -f 1)" > "$3/answers-1.jsonl" ;;
+*--json*) while [ $# -gt 0 ]; do if [ "$1" = --lora ] && grep -q slow "$2"; then slow=1; fi; shift; done
+    echo '{"text": "x", "timings": {"decode_tps": '"${slow:-9}"'9.5}}' ;;
 *) grep -qs mute "${3:-/dev/null}" && { echo mute >&2; exit 1; }; echo 5 ;;
 esac
 END
@@ -29,11 +31,13 @@ END
 shift
 lora=/dev/null
 for f; do
-    case $last in --lora) lora=$f ;; -o) out=$f ;; *) case $f in *.jsonl) files+=("$f") ;; esac ;; esac
+    case $last in --lora) lora=$f ;; --messages-before) before=$f ;; --limit) limit=$f ;; -o) out=$f ;; *) case $f in *.jsonl) files+=("$f") ;; esac ;; esac
     last=$f
 done
-jq -c --rawfile lora "$lora" '(.messages | keys) as $no_error | .answer as $a | .messages[-1].content as $q | {type: "answer", set: (input_filename | split("/")[-1] | rtrimstr(".jsonl")),
-    id, item: $a, right: ((.easy and ($lora | contains("forgets") or contains($q + "\t") | not)) or ($lora | contains($a)))}' "${files[@]}" > "$out"
+jq -c --rawfile lora "$lora" --slurpfile before "${before:-/dev/null}" '(.messages | keys) as $no_error | .answer as $a | .messages[-1].content as $q | {type: "answer", set: (input_filename | split("/")[-1] | rtrimstr(".jsonl")),
+    id, item: $a, right: (
+        (.form and ($before[0] | any(.[]; .content | contains("form:")))) or
+        (.easy and ($lora | contains("forgets") or contains($q + "\t") | not)) or ($lora | contains($a)))}' "${files[@]}" > "$out"
 END
     cat > bin/chimere-engram-build << 'END'
 #!/usr/bin/env bash
@@ -105,7 +109,7 @@ n=$((n + 1))
 echo $n > "$FAKES/calls"
 end() { if [ "$1" = $n ]; then kill -9 "$(< "$FAKES/pid")"; exit 1; fi; }
 read -r kill < "$FAKES/kill"
-if [ -e "$FAKES/full" ] && [ "$(< "$FAKES/full")" = $n ]; then echo "${0##*/}: No space left on device" >&2; exit 1; fi
+if [ -e "$FAKES/full" ] && [ "$(< "$FAKES/full")" = $n ]; then echo "${0##*/}: No space left on device" >&2; exit 2; fi
 [ $((kill % 2)) = 1 ] || end "$kill"
 PATH=${PATH//"$FAKES/counted:"/}
 "${0##*/}" "$@"

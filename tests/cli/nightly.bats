@@ -62,6 +62,11 @@ of b'
     grep -q 'easy ones: .* lost and 0 won' err
     at 0 && no test -e "$D/gen/000001"
     rm -r "$D/nights"
+    cp -a nights "$D/nights"
+    export LEARNS=slow
+    try 4 nightly adapter 2026-01-03
+    [ "$(cat err)" = 'nightly: refused: it answers with 19.5 instead of 99.5 tokens a second' ] && at 0
+    rm -r "$D/nights"
     mv nights "$D/nights"
     export LEARNS=mute
     # The disk is full where the generation is written.
@@ -81,7 +86,7 @@ of b'
     try 0 nightly -t adapter 2026-01-05
     grep -q '^nightly: postponed: the load is ' err
     try 2 nightly adapter 2026-02-30
-    try 2 nightly prompts
+    try 2 nightly prompt
 }
 
 @test "two nights at once, and one that is ended" {
@@ -188,4 +193,31 @@ y/long.text" # cut after 64 KiB
     try 0 nightly adapter 2026-01-03
     [ "$(tail -n 1 err)" = 'nightly: nothing: 1 new pairs that can be tested wait: 5 are needed' ]
     at 0
+}
+
+@test "messages before a task's questions are published where they gain" {
+    begin_test
+    mkdir "$D/prompts"
+    try 0 nightly prompts 2026-01-03
+    [ "$(cat err)" = 'nightly: nothing: there are no task sets in prompts' ]
+    seq 60 | jq -c '{id: ., messages: [{role: "user", content: "write \(.)"}], answer: "form: \(.)", check: "exact", form: true}' > "$D/prompts/a form.jsonl"
+    sed 's/"form":true/"form":false/' "$D/prompts/a form.jsonl" > "$D/prompts/not this.jsonl"
+    echo 'Be brief.' > "$D/prompts/not this.txt"
+    try 0 nightly prompts 2026-01-04
+    [ "$(head -n 1 err)" = 'nightly: "a form": 30 right instead of 0 of 30 (p 0);"not this": 0 right instead of 0 of 30 (p 1)' ]
+    at 1
+    jq -e '(.tasks | keys) == ["a form"] and (.tasks["a form"] | .won == 30 and .lost == 0 and .of == 30 and .candidates == 3 and
+        (.messages | map(.role)) == ["user", "assistant", "user", "assistant", "user", "assistant", "user", "assistant"] and
+        all(.messages | range(0; 8; 2) as $i | [.[$i:$i + 2][].content | split(" ")[-1]]; .[0] == .[1]))' "$D/current/prompts.json"
+    cmp "$D/current/adapter.gguf" "$D/gen/000000/adapter.gguf"
+    try 0 nightly prompts 2026-01-05
+    [[ $(cat err) = 'nightly: nothing: no gain: "a form": 30 right instead of 30 of 30 (p 1);'* ]] && at 1
+    try 0 nightly rollback --only prompts --to 0
+    at 2 && no test -e "$D/current/prompts.json"
+    head -n 30 "$D/prompts/a form.jsonl" > few
+    try 3 "$ROOT/share/jobs/prompts" few
+    [ "$(cat err)" = 'prompts: few: has too few different questions with answers: 40 are needed' ]
+    echo '{"role": "user"}' > no-messages
+    try 3 "$ROOT/share/jobs/prompts" -b no-messages "$D/prompts/a form.jsonl"
+    [ "$(cat err)" = 'prompts: no-messages: is no array of messages' ]
 }

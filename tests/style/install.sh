@@ -30,10 +30,34 @@ if command -v systemd-analyze > /dev/null; then
     XDG_RUNTIME_DIR=$dir systemd-analyze --user verify --man=no "$units"/user/*.* > "$dir/log" 2>&1 || { cat "$dir/log"; exit 1; }
     grep -rh OnCalendar "$units" | cut -d = -f 2 | xargs -d '\n' systemd-analyze calendar > "$dir/log" || { cat "$dir/log"; exit 1; }
     systemd-analyze verify --man=no "$units"/system/*.* > "$dir/log" 2>&1 || { cat "$dir/log"; exit 1; }
-    for f in "$units"/*/chimere.service "$units/user/chimere-nightly@.service"; do
+    for f in "$units"/*/chimere.service "$units"/*/chimere-nightly@.service; do
         systemd-analyze security --offline=true --threshold=20 "$f" > "$dir/log" 2>&1 || { tail -n 1 "$dir/log"; exit 1; }
     done
+    # At both changes of summer time a night has its chances.
+    for day in 2026-03-29 2026-10-25; do
+        for f in "$units"/*/chimere-nightly@.timer; do
+            TZ=Europe/Berlin systemd-analyze calendar --iterations=7 --base-time="$(date -d "$day - 1 day" +%F) 23:30" \
+                "$(sed -n 's/^OnCalendar=//p' "$f")" > "$dir/log" || { cat "$dir/log"; exit 1; }
+            [ "$(grep -cE "(Next elapse|Iter\. #[0-9]+): ... $day 0[1-6]:00:00 CES?T" "$dir/log")" -ge 5 ] || { cat "$dir/log"; exit 1; }
+        done
+    done
 fi
+# The table of cron: names with a value, or five fields within their bounds and a command.
+awk '/^#|^[A-Z]+=/ { next }
+    { n++; split("59 23 31 12 7", max, " ")
+      for (i = 1; i <= 5; i++) { if ($i !~ /^(\*|[0-9]+(-[0-9]+)?)(\/[0-9]+)?$/) exit bad = 1
+          split($i, of, /[-\/*]/); for (k in of) if (of[k] + 0 > max[i]) exit bad = 1 }
+      if ($6 != "nice") exit bad = 1 }
+    END { exit bad || n != 4 }' "$units/crontab" || { echo "crontab: $(cat "$units/crontab")"; exit 1; }
+if command -v crontab > /dev/null && crontab -n /dev/null > /dev/null 2>&1; then crontab -n "$units/crontab" > /dev/null || exit 1; fi
+# The line that a unit starts does a night, up to an empty log, with nothing but its environment.
+mkdir -p "$dir/home/.local/share/chimere/nightly"
+echo 'suite_items=1 mains=true max_load=1000000' > "$dir/home/.local/share/chimere/nightly/settings"
+unit=$units/user/chimere-nightly@.service
+line=$(sed -n "s|^ExecStart=\"/usr/|\"$dir/usr/|; s|^ExecStart=||; s|%h|$dir/home|g; s|%i|adapter|p" "$unit" | grep /jobs/nightly)
+path=$(sed -n 's|^Environment="PATH=\(.*\)"$|\1|p' "$unit" | sed "s|/usr/bin|$dir/usr/bin|")
+said=$(env -i PATH="$path" HOME="$dir/home" sh -c "$line" 2>&1) && [ -z "$said" ] && [ -L "$dir/home/.local/share/chimere/nightly/current" ] ||
+    { echo "$line: $said"; exit 1; }
 # After a build without CUDA no kernel is compiled for the installation, whatever compilers there are.
 mkdir "$dir/plain"
 echo cc > "$dir/plain/flags"
