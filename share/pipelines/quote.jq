@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+# quote.jq - which claims of an answer stand in notes, by the words that follow each other in both.
+
+def words: ascii_downcase | [scan("[\\p{L}\\p{N}_]+")];
+
+# A sentence or a line each.
+def claims: [splits("\n+|(?<=[.!?])\\s+") | select(words | length > 0)];
+
+# The longest run of a claim's words that is one of the text's, too: its length and where in the claim it begins.
+def longest_run($text): . as $w | length as $n | " " + ($text | words | join(" ")) + " " | . as $t |
+    reduce range($n) as $i ({n: 0, at: 0}; . as $best |
+        if $n - $i <= $best.n then . else
+            ([range($n; $i + $best.n; -1) | select(. as $j | $t | contains(" " + ($w[$i:$j] | join(" ")) + " "))][0] // 0) as $j |
+            if $j > 0 then {n: ($j - $i), at: $i} else . end end);
+
+# The line of a text at which a run begins.
+def line_of($run): (split("\n") | map(words)) as $lines | ($run | join(" ")) as $r |
+    first(range($lines | length) | select(. as $i | " " + ([$lines[$i:][][]] | join(" ")) + " " | startswith(" " + $r + " ") or
+        (($lines[$i] | length) > 0 and ((" " + ([$lines[$i:$i + 8][][]] | join(" ")) + " ") | contains(" " + $r + " ")) and
+         ((" " + ([$lines[$i + 1:$i + 9][][]] | join(" ")) + " ") | contains(" " + $r + " ") | not)))) // 0;
+
+# Where a claim's words stand in a text in their order, with at most two other words between two of them, of which none
+# denies: the first such place, as {n, at}; n 0: nowhere.
+def in_order($text): . as $w | ($text | words) as $t |
+    def denies: IN("not", "no", "never", "nor", "without", "unless", "except", "hardly", "t");
+    reduce $w[1:][] as $one ([range($t | length) | select($t[.] == $w[0]) | [., .]]; . as $from |
+        [range($t | length) | select($t[.] == $one) | . as $p |
+            ([$from[] | select($p - .[0] >= 1 and $p - .[0] <= 3 and (any($t[.[0] + 1:$p][]; denies) | not))] | last | select(.) | [$p, .[1]])]) |
+    if length == 0 then {n: 0, at: 0} else .[0] as [$last, $first] | {n: ($w | length), run: $t[$first:$last + 1]} end;
+
+# A claim is quoted where a note has its words in this order, or four fifths of them, and at least three, in one run:
+# {"text", "quoted", "share", "n", "source", "line", "quote"}; n: the number of the note, from 1.
+def quote($notes): . as $claim | (words[:100]) as $w |
+    ([range($notes | length) | . as $i | ($w | in_order($notes[$i].text)) as $whole |
+        (if $whole.n > 0 then $whole else ($w | longest_run($notes[$i].text) | .run = $w[.at:.at + .n]) end) + {note: $i}] |
+        max_by([.n, -.note]) // {n: 0, run: []}) as $best |
+    ($best.n / ($w | length)) as $share | ($share == 1 or ($share >= 0.8 and $best.n >= 3)) as $yes |
+    {text: $claim, quoted: $yes, share: $share} +
+    if $yes then $notes[$best.note] as $note | {n: ($best.note + 1), source: $note.source,
+        line: (($note.line // 1) + ($note.text | line_of($best.run))), quote: ($best.run | join(" "))} else {} end;
+
+# What says that there is no answer.
+def abstains: test("^\\s*(I (do not|don't|cannot|can't) |There is no answer|No answer)"; "i");
+
+def check($notes): . as $text | (if abstains then [] else [claims[:100][] | quote($notes)] end) as $c |
+    {answer: $text, claims: $c, quoted: (($c | length) > 0 and all($c[]; .quoted))};
+
+# For people: each claim and where it stands.
+def shown: if (.claims | length) == 0 then .answer + " [no answer]"
+    else .claims[] | .text + if .quoted then " [\(.source):\(.line)]" else " [not quoted]" end end;
