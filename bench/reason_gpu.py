@@ -123,7 +123,8 @@ def row(title, picked, everywhere=True):
     right = sum(r["n_right"] for r in picked)
     none = [sum(r["against_none"][k] for r in picked) for k in ("won", "lost")]
     tokens, rows = (sum(r[k] * r["n_items"] for r in picked) / n for k in ("tokens", "probe_rows"))
-    text = f"| {title} | {interval(right, n)} | {tokens:.1f}, {rows:.1f} | {tokens + rows:.1f} | {100 * (none[1] - none[0]) / n:.2f} {paired(none[1], none[0], n)} |"
+    lost = f"{100 * (none[1] - none[0]) / n:.2f} {paired(none[1], none[0], n)}"
+    text = f"| {title} | {interval(right, n)} | {tokens:.1f}, {rows:.1f} | {tokens + rows:.1f} | {lost} |"
     if all("against_budget" in r for r in picked):
         b = [r["against_budget"] for r in picked]
         won, lost = sum(x["won"] for x in b), sum(x["lost"] for x in b)
@@ -159,7 +160,8 @@ def experts():
     for k in ("4", "3", "2"):
         kl = run(f"kl-{k}", "chimere-bench kl", "--windows", str(windows), "--experts", k, "--reference", MODEL,
                  os.path.join(ROOT, "share/eval/heldout-docs.txt"), "--json")
-        run(f"experts-{k}", "chimere-bench eval", "--experts", k, "--limit", str(ITEMS), "--parallel", PARALLEL, "-o", path(f"experts-{k}.answers"), *sets, "--json")
+        run(f"experts-{k}", "chimere-bench eval", "--experts", k, "--limit", str(ITEMS), "--parallel", PARALLEL,
+            "-o", path(f"experts-{k}.answers"), *sets, "--json")
         right = {(r["set"], r["id"]): r["right"] for r in lines(f"experts-{k}.answers")}
         first = right if k == "4" else first
         if not kl or right.keys() != first.keys() or not right:

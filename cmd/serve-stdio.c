@@ -17,6 +17,7 @@
 #include "cli/guess.h"
 #include "cli/log.h"
 #include "serve-stdio/http.h"
+#include "serve-stdio/judge.h"
 #include "serve-stdio/made_with.h"
 #include "cli/reason.h"
 #include "cli/sampling.h"
@@ -40,6 +41,7 @@ static struct {
     struct cli_list engrams, drafts;
     bool lenient, strict, mcp, verbose, quiet, engram_thinking;
     struct cli_reason reason;
+    struct cli_verifier_opts verifier;
     int32_t parallel, max_queue, draft_max, embed_layer;
     int metrics_names;
     int64_t predict_max, kv_tokens, checkpoint_bytes, cache_bytes, table_bytes;
@@ -50,6 +52,7 @@ static struct {
         .draft_max = -1,
         .embed_layer = -1,
         .reason = { CLI_REASON_DEFAULTS },
+        .verifier = { CLI_VERIFIER_DEFAULTS },
         .max_queue = 1024,
         .predict_max = -1,
         .sampling = { .seed = -1, .logprobs = -1 },
@@ -79,6 +82,7 @@ static const struct cli_opt opts[] = {
     ROW_CALIBRATION(&o.calibration),
     ROWS_CERTAINTY(o.reason),
     ROW_LOOPS(&o.reason.loops),
+    ROWS_VERIFIER(o.verifier),
     INT32("max-queue", "n", "requests that may wait (default 1024)", &o.max_queue, 1, 1 << 20),
     FLAG(0, "mcp", "speak the Model Context Protocol instead", &o.mcp),
     FLAG(0, "lenient", "ignore unknown members of requests", &o.lenient),
@@ -133,6 +137,7 @@ static const struct cli_pair pairs[] = {
     { "cache-size", CLI_NEEDS, "cache-dir", NULL, 0 },
     { "redact|log-size", CLI_NEEDS, "log", NULL, 0 },
     { "draft-max", CLI_NEEDS, "draft", NULL, 0 },
+    { "verifier-time", CLI_NEEDS, "verifier", NULL, 0 },
     { NULL, CLI_NEEDS, NULL, NULL, 0 },
 };
 
@@ -150,7 +155,8 @@ struct server {
     struct gen *gen;
     struct cli_cache *cache;
     struct cli_reload *attached;
-    struct journal *journal; /* NULL: none */
+    struct journal *journal;   /* NULL: none */
+    struct cli_judges *judges; /* NULL: none */
     struct serve *serve;
     struct cli_batches *batches; /* of clients; NULL: none are kept */
     struct cli_http *http;
@@ -239,6 +245,7 @@ static struct cli_made_with_opts made_with_opts(const struct server *s)
                                         .embed_layer = o.embed_layer,
                                         .engram_thinking = o.engram_thinking,
                                         .calibration = o.calibration,
+                                        .verifier = o.verifier.what,
                                         .reason = &s->reason };
 }
 
@@ -318,6 +325,14 @@ static enum err_code open_all(struct server *s, struct err *e)
                                      .drafter_of = s->draft },
                  e))
         return e->code;
+    if (o.verifier.what != NULL) {
+        const struct cli_verifier_use use = {
+            .o = o.verifier, .model = &o.model, .self = &s->open, .think = true, .parallel = o.parallel
+        };
+
+        if (cli_judges_open(&s->judges, &use, e))
+            return e->code;
+    }
     cli_guess_recall(s->draft, &s->guess, &s->open);
     bo.gen = s->gen;
     if (cli_reload_open(&s->attached, &bo, &s->open, s->run, e))
@@ -347,6 +362,7 @@ static enum err_code open_all(struct server *s, struct err *e)
         .lenient = o.lenient,
         .reason = &s->reason,
         .calibration = s->calibration,
+        .judge = cli_judges_of(s->judges),
         .keeper = s->cache != NULL ? &cli_cache_keeper : NULL,
         .keeper_of = s->cache,
         .vllm_names = o.metrics_names == 1,
@@ -401,6 +417,7 @@ static void close_all(struct server *s)
     cli_http_close(s->http);
     cli_batches_close(s->batches);
     serve_mcp_close(s->mcp);
+    cli_judges_close(s->judges);
     serve_close(s->serve);
     journal_close(s->journal);
     cli_cache_close(s->cache);
@@ -541,6 +558,8 @@ int main(int argc, char **argv)
     if ((cli_is_stdin(o.context) || cli_is_stdin(o.context_table) || cli_is_stdin(o.calibration)) &&
         (o.batch != NULL ? cli_is_stdin(o.batch) : o.http.listen == NULL))
         cli_usage("the standard input has the requests: --context and --context-table need files");
+    if (o.verifier.what != NULL && strcmp(o.verifier.what, "self") == 0)
+        cli_usage("--verifier self: a request has \"verifier\": \"self\" for that");
     cli_open_check(&cli, &o.model);
     cli_sampling_check(&o.sampling);
     check_reason(&s.reason);

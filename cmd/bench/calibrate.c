@@ -242,7 +242,7 @@ static enum err_code add_piece(struct cli_buf *to, const struct chat_piece *p, i
 }
 
 /* A solution as --best-of makes one: the lines of the reasoning, or of an answer without it. */
-static enum err_code make_solution(const struct calibration_job *j, const struct both_side *s, struct cli_solution *out,
+static enum err_code make_solution(const struct calibration_job *j, const struct both_side *s, struct ask_solution *out,
                                    struct err *e)
 {
     struct cli_buf reasoning = { 0 }, said = { 0 };
@@ -267,9 +267,9 @@ static enum err_code make_solution(const struct calibration_job *j, const struct
     if (code == ERR_OK) {
         const struct cli_buf *steps = reasoning.n > 0 ? &reasoning : &said;
 
-        code = cli_solution_split(out, (struct str){ steps->p != NULL ? steps->p : "", steps->n }, STR("\n"), e);
+        code = ask_solution_split(out, (struct str){ steps->p != NULL ? steps->p : "", steps->n }, STR("\n"), e);
         if (code == ERR_LIMIT) { /* it gets no score there, either */
-            cli_solution_free(out);
+            ask_solution_free(out);
             *e = (struct err){ 0 };
             code = ERR_OK;
         }
@@ -281,7 +281,7 @@ static enum err_code make_solution(const struct calibration_job *j, const struct
     return code;
 }
 
-static enum err_code weigh_verifier(struct calibration_job *j, const struct cli_solution *s, const bool *right,
+static enum err_code weigh_verifier(struct calibration_job *j, const struct ask_solution *s, const bool *right,
                                     size_t n, struct err *e)
 {
     double *score = calloc(n + 1, sizeof *score);
@@ -316,8 +316,12 @@ static enum err_code weigh_verifier(struct calibration_job *j, const struct cli_
 
 static enum err_code verify(struct calibration_job *j, struct err *e)
 {
-    const struct cli_verifier_use use = { j->b->o->verifier, &j->b->o->model, &j->b->open, true, j->b->o->parallel };
-    struct cli_solution *s = calloc(j->n + 1, sizeof *s);
+    const struct cli_verifier_use use = { .o = j->b->o->verifier,
+                                          .model = &j->b->o->model,
+                                          .self = &j->b->open,
+                                          .think = true,
+                                          .parallel = j->b->o->parallel };
+    struct ask_solution *s = calloc(j->n + 1, sizeof *s);
     bool *right = calloc(j->n + 1, sizeof *right);
     struct cli_verifier *v = NULL;
     size_t n = 0;
@@ -328,7 +332,7 @@ static enum err_code verify(struct calibration_job *j, struct err *e)
         if (code == ERR_OK && s[n].n_steps > 0)
             right[n++] = j->v[i].side[1].right;
         else
-            cli_solution_free(&s[n]);
+            ask_solution_free(&s[n]);
     }
     if (code == ERR_OK)
         code = cli_verifier_open(&v, &use, e);
@@ -338,7 +342,7 @@ static enum err_code verify(struct calibration_job *j, struct err *e)
     if (code == ERR_OK)
         code = weigh_verifier(j, s, right, n, e);
     for (size_t i = 0; s != NULL && i < j->n; i++)
-        cli_solution_free(&s[i]);
+        ask_solution_free(&s[i]);
     free(s);
     free(right);
     return code;

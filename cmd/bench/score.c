@@ -12,7 +12,7 @@
 #include "bench/bench.h"
 #include "cli/verifier.h"
 
-static enum err_code add_steps(struct cli_solution *s, const json_t *steps, struct err *e)
+static enum err_code add_steps(struct ask_solution *s, const json_t *steps, struct err *e)
 {
     const json_t *one;
     size_t i;
@@ -20,13 +20,13 @@ static enum err_code add_steps(struct cli_solution *s, const json_t *steps, stru
     json_array_foreach (steps, i, one) {
         if (!json_is_string(one))
             return err_set(e, ERR_FORMAT, "step %zu is no text", i + 1);
-        if (cli_solution_add(s, json_text(one), e))
+        if (ask_solution_add(s, json_text(one), e))
             return cli_as_data(e);
     }
     return ERR_OK;
 }
 
-static enum err_code read_solution(struct cli_solution *s, const json_t *item, struct err *e)
+static enum err_code read_solution(struct ask_solution *s, const json_t *item, struct err *e)
 {
     const json_t *steps = json_object_get(item, "steps");
     struct str problem, text, answer = { 0 };
@@ -40,13 +40,13 @@ static enum err_code read_solution(struct cli_solution *s, const json_t *item, s
         return err_nomem(e);
     if (json_is_array(steps) ? add_steps(s, steps, e)
         : json_get_str(item, "text", &text)
-            ? cli_solution_split(s, text, STR("\n"), e) && cli_as_data(e)
+            ? ask_solution_split(s, text, STR("\n"), e) && cli_as_data(e)
             : err_set(e, ERR_FORMAT, "there are neither \"steps\", an array, nor a \"text\""))
         return e->code;
     return s->n_steps > 0 ? ERR_OK : err_set(e, ERR_FORMAT, "it has no step");
 }
 
-static enum err_code read_all(struct cli_solution *s, const json_t *items, const char *path, struct err *e)
+static enum err_code read_all(struct ask_solution *s, const json_t *items, const char *path, struct err *e)
 {
     const json_t *one;
     size_t i;
@@ -57,7 +57,7 @@ static enum err_code read_all(struct cli_solution *s, const json_t *items, const
     return ERR_OK;
 }
 
-static enum err_code write_all(const struct cli_solution *s, json_t *items, struct err *e)
+static enum err_code write_all(const struct ask_solution *s, json_t *items, struct err *e)
 {
     json_t *one;
     size_t i;
@@ -76,7 +76,7 @@ static enum err_code write_all(const struct cli_solution *s, json_t *items, stru
 }
 
 /* What the scores are worth: said of items that are known to be right or not. */
-static enum err_code tell_area(const struct cli_solution *s, const json_t *items, struct err *e)
+static enum err_code tell_area(const struct ask_solution *s, const json_t *items, struct err *e)
 {
     const size_t n = json_array_size(items);
     double *score = calloc(n + 1, sizeof *score);
@@ -108,11 +108,13 @@ static enum err_code tell_area(const struct cli_solution *s, const json_t *items
 static enum err_code score_items(struct bench *b, json_t *items, const char *path, struct err *e)
 {
     const size_t n = json_array_size(items);
-    struct cli_solution *s = calloc(n + 1, sizeof *s);
+    struct ask_solution *s = calloc(n + 1, sizeof *s);
     const bool self = strcmp(b->o->verifier.what, "self") == 0;
-    const struct cli_verifier_use use = {
-        b->o->verifier, &b->o->model, &b->open, b->o->think == 0, b->o->parallel,
-    };
+    const struct cli_verifier_use use = { .o = b->o->verifier,
+                                          .model = &b->o->model,
+                                          .self = &b->open,
+                                          .think = b->o->think == 0,
+                                          .parallel = b->o->parallel };
     struct cli_verifier *v = NULL;
     enum err_code code = s != NULL ? read_all(s, items, path, e) : err_nomem(e);
 
@@ -130,7 +132,7 @@ static enum err_code score_items(struct bench *b, json_t *items, const char *pat
     if (code == ERR_OK)
         code = tell_area(s, items, e);
     for (size_t i = 0; s != NULL && i < n; i++)
-        cli_solution_free(&s[i]);
+        ask_solution_free(&s[i]);
     free(s);
     return code;
 }

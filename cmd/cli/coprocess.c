@@ -235,7 +235,7 @@ static enum err_code wait_for(struct cli_coprocess *c, struct str *text, double 
                            { .fd = text->n > 0 ? c->in : -1, .events = POLLOUT } };
     const double left = until - clock_ms();
 
-    if (cli_interrupted())
+    if (c->o.stop != NULL ? c->o.stop() : cli_interrupted())
         return err_set(e, ERR_CANCEL, "interrupted");
     if (left <= 0)
         return err_set(e, ERR_LIMIT, "%s:%.100s: no %s of %s %" PRId64 " after %d s (%s)", c->o.name, c->argv[0],

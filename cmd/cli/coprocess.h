@@ -10,6 +10,7 @@ struct cli_coprocess_opts {
     const char *option;         /* that sets `seconds` */
     int32_t seconds;            /* until the next line comes */
     enum err_code bad;          /* of an answer that is none */
+    bool (*stop)(void);         /* whether to end with ERR_CANCEL; NULL: cli_interrupted() */
 };
 struct cli_coprocess;
 /* Starts the words of a command, without a shell; quotes keep blanks in a word. Its standard error stays ours. */

@@ -11,10 +11,8 @@
  */
 #ifndef CLI_VERIFIER_H
 #define CLI_VERIFIER_H
+#include "ask/verdict.h"
 #include "cli/open.h"
-#include "reason/vote.h"
-
-enum { CLI_STEPS_MAX = 256 }; /* of a solution */
 
 /* What an option table sets; all zero: no verifier. */
 struct cli_verifier_opts {
@@ -27,20 +25,6 @@ struct cli_verifier_opts {
     STRING(0, "verifier", "what", "scores answers: self, FILE.gguf, cmd:COMMAND", &(v).what), \
         INT32("verifier-time", "s", "a command's time for an answer (default 10)", &(v).seconds, 1, 86400)
 
-/* A solution, and its scores. It owns what it points to (cli_solution_free()). */
-struct cli_solution {
-    char *problem, *answer; /* answer NULL: it has none of its own */
-    char **step;            /* [n_steps] */
-    size_t n_steps;
-    double *scores; /* [n_steps] of the steps, 0 .. 1; NaN: not known */
-    double score;   /* of the whole; NaN: the verifier cannot say */
-};
-/* What of a text is between ends, "\n" for lines, and has more than blanks is a step. ERR_LIMIT: there are more than
- * CLI_STEPS_MAX. */
-MUST_CHECK enum err_code cli_solution_split(struct cli_solution *s, struct str text, struct str end, struct err *e);
-MUST_CHECK enum err_code cli_solution_add(struct cli_solution *s, struct str step, struct err *e);
-void cli_solution_free(struct cli_solution *s);
-
 struct cli_verifier;
 struct cli_verifier_use {
     struct cli_verifier_opts o;
@@ -48,23 +32,25 @@ struct cli_verifier_use {
     struct cli_opened *self;            /* open, with its text; NULL where `what` is not self */
     bool think;                         /* a model reasons before it says so */
     int parallel;                       /* solutions at a time */
+    bool (*stop)(void);                 /* whether to end with ERR_CANCEL; NULL: cli_interrupted() */
+    bool quiet;                         /* tells no progress */
 };
 /* Opens the model or starts the command; what is used outlives it. */
 MUST_CHECK enum err_code cli_verifier_open(struct cli_verifier **out, const struct cli_verifier_use *use,
                                            struct err *e);
 /* The end of a command, whether it wants to or not. NULL is allowed. */
 void cli_verifier_close(struct cli_verifier *v);
-/* Scores all; ERR_CANCEL after a signal. */
-MUST_CHECK enum err_code cli_verifier_score(struct cli_verifier *v, struct cli_solution *s, size_t n, struct err *e);
+/* Scores all. */
+MUST_CHECK enum err_code cli_verifier_score(struct cli_verifier *v, struct ask_solution *s, size_t n, struct err *e);
 int64_t cli_verifier_tokens(const struct cli_verifier *v); /* that a model has written so far */
 
 /* verifier_command.c */
 struct cli_coprocess;
 MUST_CHECK enum err_code cli_judge_open(struct cli_coprocess **out, const char *command, int32_t seconds,
-                                        struct err *e);
-MUST_CHECK enum err_code cli_judge_score(struct cli_coprocess *c, struct cli_solution *s, struct err *e);
+                                        bool (*stop)(void), struct err *e);
+MUST_CHECK enum err_code cli_judge_score(struct cli_coprocess *c, struct ask_solution *s, struct err *e);
 
 /* verifier_model.c: opened is another's, whose text and model are there */
-MUST_CHECK enum err_code cli_ask_verdicts(struct cli_opened *opened, bool think, int parallel, struct cli_solution *s,
-                                          size_t n, int64_t *n_tokens, struct err *e);
+MUST_CHECK enum err_code cli_ask_verdicts(struct cli_opened *opened, const struct cli_verifier_use *use,
+                                          struct ask_solution *s, size_t n, int64_t *n_tokens, struct err *e);
 #endif

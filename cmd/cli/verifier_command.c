@@ -5,9 +5,10 @@
 
 #include "cli/coprocess.h"
 #include "cli/verifier.h"
+#include "reason/vote.h"
 
 /* {"problem", "steps", "answer"} and a newline; NULL: memory is out. */
-static char *line_of(const struct cli_solution *s)
+static char *line_of(const struct ask_solution *s)
 {
     json_t *steps = json_array(), *o;
     char *text, *line;
@@ -33,25 +34,27 @@ static char *line_of(const struct cli_solution *s)
 
 static enum err_code take_score(void *ctx, int i, struct str line, struct err *e)
 {
-    struct cli_solution *s = ctx;
+    struct ask_solution *s = ctx;
 
     (void)i;
     return reason_score_line(line, &s->score, s->scores, s->n_steps, e);
 }
 
-enum err_code cli_judge_open(struct cli_coprocess **out, const char *command, int32_t seconds, struct err *e)
+enum err_code cli_judge_open(struct cli_coprocess **out, const char *command, int32_t seconds, bool (*stop)(void),
+                             struct err *e)
 {
     const struct cli_coprocess_opts o = { .name = "cmd",
                                           .asked = "solution",
                                           .answer = "score",
                                           .option = "--verifier-time",
                                           .seconds = seconds,
+                                          .stop = stop,
                                           .bad = ERR_FORMAT };
 
     return cli_coprocess_open(out, command, &o, e);
 }
 
-enum err_code cli_judge_score(struct cli_coprocess *c, struct cli_solution *s, struct err *e)
+enum err_code cli_judge_score(struct cli_coprocess *c, struct ask_solution *s, struct err *e)
 {
     char *text = line_of(s);
     enum err_code code = text != NULL ? cli_coprocess_ask(c, str_of(text), 1, take_score, s, e) : err_nomem(e);

@@ -15,7 +15,7 @@
 struct candidate {
     struct cli_answer answer;
     const struct ask_request *asked;
-    struct cli_solution solution; /* for the verifier; n_steps 0: there is nothing to score */
+    struct ask_solution solution; /* for the verifier; n_steps 0: there is nothing to score */
     char *canon;                  /* n_canon 0: it has no vote */
     size_t n_canon;
     int64_t id;
@@ -56,9 +56,7 @@ enum reason_vote cli_run_vote(const struct cli_run_options *o)
 
 const char *cli_run_vote_name(const struct cli_run_options *o)
 {
-    static const char *const votes[] = { "majority", "weighted", "best" };
-
-    return votes[cli_run_vote(o)];
+    return reason_vote_name(cli_run_vote(o));
 }
 
 bool cli_run_threshold(const char *verify, double *x)
@@ -75,7 +73,9 @@ bool cli_run_threshold(const char *verify, double *x)
 enum err_code cli_run_open_verifier(struct cli_run *s, struct err *e)
 {
     const struct cli_run_options *o = s->o;
-    struct cli_verifier_use use = { o->verifier, &o->model, &s->open, o->think == 0, cli_run_n_answers(o) };
+    struct cli_verifier_use use = {
+        .o = o->verifier, .model = &o->model, .self = &s->open, .think = o->think == 0, .parallel = cli_run_n_answers(o)
+    };
 
     if (use.o.what == NULL && o->verify != NULL)
         use.o.what = "self";
@@ -145,32 +145,14 @@ static struct str text_of(const struct candidate *c)
     return (struct str){ c->answer.text.p != NULL ? c->answer.text.p : "", c->answer.text.n };
 }
 
-/* The user's last message: what a verifier is told as the problem. NULL: memory is out. */
-static char *problem_of(const json_t *messages)
-{
-    struct err e;
-    char *text;
-    size_t n;
-
-    return ask_user_text(&text, &n, messages, &e) == ERR_OK ? text : NULL;
-}
-
-enum err_code cli_run_solution(struct cli_solution *out, const struct cli_run *s, const struct cli_answer *a,
+enum err_code cli_run_solution(struct ask_solution *out, const struct cli_run *s, const struct cli_answer *a,
                                bool whole, struct str step_end, struct err *e)
 {
-    const struct str text = { a->text.p != NULL ? a->text.p : "", a->text.n };
-    const bool reasoned = a->reasoning.n > 0, answers = whole || (reasoned && text.n > 0);
+    const struct str reasoning = { a->reasoning.p, a->reasoning.n },
+                     text = { a->text.p != NULL ? a->text.p : "", a->text.n };
 
-    out->score = (double)NAN;
-    out->problem = problem_of(s->messages);
-    out->answer = answers ? strndup(text.p, text.n) : NULL;
-    if (out->problem == NULL || (answers && out->answer == NULL))
-        return err_nomem(e);
-    if (cli_solution_split(out, reasoned ? (struct str){ a->reasoning.p, a->reasoning.n } : text, step_end, e) ==
-        ERR_LIMIT) {
-        cli_warn("an answer has more than %d steps and gets no score", CLI_STEPS_MAX);
-        cli_solution_free(out);
-        out->score = (double)NAN;
+    if (ask_solution_make(out, s->messages, reasoning, text, whole, step_end, e) == ERR_LIMIT) {
+        cli_warn("an answer has more than %d steps and gets no score", ASK_STEPS_MAX);
         *e = (struct err){ 0 };
     }
     return e->code;
@@ -191,7 +173,7 @@ static enum err_code read_candidate(struct best *b, struct candidate *c, struct 
 /* Scores those of `from` .. n - 1 that have something to score. */
 static enum err_code score(struct best *b, int from, struct err *e)
 {
-    struct cli_solution *v = calloc((size_t)b->n, sizeof *v);
+    struct ask_solution *v = calloc((size_t)b->n, sizeof *v);
     size_t n = 0, k = 0;
     enum err_code code = v != NULL ? ERR_OK : err_nomem(e);
 
@@ -239,7 +221,7 @@ static bool is_below(const struct best *b, int i)
 }
 
 /* What the model is told of an answer that scored too low. */
-static void write_criticism(const struct cli_solution *s, char *buf, size_t buf_bytes)
+static void write_criticism(const struct ask_solution *s, char *buf, size_t buf_bytes)
 {
     size_t worst = 0;
 
@@ -418,7 +400,7 @@ enum err_code cli_run_best(struct cli_run *s, struct err *e)
         code = print_winner(&b, e);
     for (int i = 0; b.v != NULL && i <= b.n_asked; i++) {
         cli_answer_close(&b.v[i].answer);
-        cli_solution_free(&b.v[i].solution);
+        ask_solution_free(&b.v[i].solution);
         free(b.v[i].canon);
     }
     free(b.v);

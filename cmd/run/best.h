@@ -14,8 +14,8 @@ const char *cli_run_vote_name(const struct cli_run_options *o);
 /* The verifier, if one is asked for, before the model is loaded. */
 MUST_CHECK enum err_code cli_run_open_verifier(struct cli_run *s, struct err *e);
 /* What a verifier is told of an answer, or of its beginning: as steps its reasoning, or its text if it has none.
- * n_steps 0: there is nothing to score. cli_solution_free() frees it also after an error. */
-MUST_CHECK enum err_code cli_run_solution(struct cli_solution *out, const struct cli_run *s, const struct cli_answer *a,
+ * n_steps 0: there is nothing to score. ask_solution_free() frees it also after an error. */
+MUST_CHECK enum err_code cli_run_solution(struct ask_solution *out, const struct cli_run *s, const struct cli_answer *a,
                                           bool whole, struct str step_end, struct err *e);
 /* Answers the question as often as asked, and prints the answer that is kept. */
 MUST_CHECK enum err_code cli_run_best(struct cli_run *s, struct err *e);

@@ -18,7 +18,7 @@
 /* An answer, or its beginning. */
 struct child {
     struct cli_answer answer;
-    struct cli_solution solution;
+    struct ask_solution solution;
     char *canon;
     size_t n_canon; /* 0: it has no vote */
     enum gen_end end;
@@ -43,7 +43,7 @@ struct tree {
 static void free_child(struct child *c)
 {
     cli_answer_close(&c->answer);
-    cli_solution_free(&c->solution);
+    ask_solution_free(&c->solution);
     free(c->canon);
     *c = (struct child){ .end = GEN_CANCELLED };
 }
@@ -142,7 +142,7 @@ static enum err_code read_child(const struct tree *t, struct child *c, struct er
 
 static enum err_code score(struct tree *t, struct err *e)
 {
-    struct cli_solution *v = calloc((size_t)t->n, sizeof *v);
+    struct ask_solution *v = calloc((size_t)t->n, sizeof *v);
     size_t n = 0;
     enum err_code code = v != NULL ? ERR_OK : err_nomem(e);
 
@@ -345,7 +345,7 @@ static enum err_code print_winner(struct tree *t, struct err *e)
 static enum err_code open_tree(struct tree *t, struct err *e)
 {
     struct cli_run *s = t->s;
-    const struct reason_search_opts o = { t->n, t->width, CLI_STEPS_MAX, REASON_LAST, cli_run_vote(s->o) };
+    const struct reason_search_opts o = { t->n, t->width, ASK_STEPS_MAX, REASON_LAST, cli_run_vote(s->o) };
 
     t->child = calloc((size_t)t->n, sizeof *t->child);
     t->kept = calloc((size_t)t->n_subtrees, sizeof *t->kept);

@@ -11,7 +11,7 @@ struct sample_opts;
 struct cli_made_with_opts {        /* NULL: not given */
     const struct cli_opened *open; /* with its run */
     const struct cli_list *engrams;
-    const char *context_table, *context, *examples, *recite, *template_file, *parser, *name, *calibration;
+    const char *context_table, *context, *examples, *recite, *template_file, *parser, *name, *calibration, *verifier;
     const struct sample_opts *sample;
     int64_t ctx_tokens, predict_max;
     int embed_layer; /* -1: not given */

@@ -36,6 +36,13 @@ static int find_winner(const struct reason_candidate *c, int n, enum reason_vote
     return winner;
 }
 
+const char *reason_vote_name(enum reason_vote v)
+{
+    static const char *const names[] = { "majority", "weighted", "best" };
+
+    return names[v];
+}
+
 struct reason_tally reason_vote(const struct reason_candidate *c, int n, enum reason_vote how)
 {
     struct reason_tally t = { .winner = -1 };

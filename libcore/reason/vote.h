@@ -19,6 +19,7 @@ enum { REASON_NUMBER_BYTES = 704 };
 bool reason_canon_number(struct str s, char out[REASON_NUMBER_BYTES]);
 
 enum reason_vote { REASON_MAJORITY, REASON_WEIGHTED, REASON_BEST };
+const char *reason_vote_name(enum reason_vote v);
 struct reason_candidate {
     struct str canon; /* of reason_canon(); n 0: it has no vote */
     double score;     /* 0 .. 1; NaN counts as 0 */

@@ -34,7 +34,7 @@ static const struct {
     { "audio", CHAT, "", "answers are texts" },
     { "web_search_options", CHAT, "", "nothing is searched here: give tools" },
     { "suffix", TEXT, "", "a text is continued, not filled: the prompt alone" },
-    { "best_of", BOTH, "1", "each choice is one answer: ask for n, and choose" },
+    { "best_of", TEXT, "1", "each choice is one answer: ask for n, and choose" },
     { "include_stop_str_in_output", BOTH, "F", "not false: an answer ends before its stop text" },
     { "skip_special_tokens detokenize", BOTH, "T", "not true: answers are texts without control tokens" },
     { "return_token_ids return_tokens_as_token_ids return_tokens", BOTH, "F", "not false: answers are texts" },

@@ -2,10 +2,11 @@
 /* internal.h - inside of serve.                                              room: serve */
 #ifndef SERVE_INTERNAL_H
 #define SERVE_INTERNAL_H
-#include "ask/ask.h"
+#include "ask/verdict.h"
 #include "chat/reader.h"
 #include "engram/mix.h"
 #include "gen/gen.h"
+#include "reason/vote.h"
 #include "serve/serve.h"
 #include "serve/status.h"
 #include "text/text.h"
@@ -57,6 +58,9 @@ struct serve_question {
     bool has_context;                              /* it is one that questions are answered from, too */
     bool asks_context, no_context;                 /* the server's document: named by true; turned off */
     bool asks_engram, asks_examples, asks_recite;  /* the request names it, so it is an error if there is none */
+    int best_of;                                   /* answers that vote for one; 0: there is no vote */
+    enum reason_vote vote;
+    enum serve_verifier { SERVE_NO_VERIFIER, SERVE_SELF, SERVE_JUDGE } verifier; /* JUDGE: of serve_opts */
 };
 bool serve_read_body(struct serve_question *w, const struct serve *s, enum serve_method method, const json_t *body,
                      struct serve_fault *f);
@@ -97,6 +101,24 @@ bool serve_read_regex(struct serve_reading *r, const json_t *v);
 bool serve_read_json(struct serve_reading *r, const json_t *v);
 bool serve_read_choice(struct serve_reading *r, const json_t *v);
 bool serve_read_structured(struct serve_reading *r, const json_t *v);
+/* thinking.c: members about reasoning, and about several answers */
+bool serve_read_budget(struct serve_reading *r, const json_t *v);
+bool serve_read_think(struct serve_reading *r, const json_t *v);
+bool serve_read_kwargs(struct serve_reading *r, const json_t *v);
+bool serve_read_effort(struct serve_reading *r, const json_t *v);
+bool serve_read_best_of(struct serve_reading *r, const json_t *v);
+bool serve_read_vote(struct serve_reading *r, const json_t *v);
+bool serve_read_verifier(struct serve_reading *r, const json_t *v);
+bool serve_read_grace(struct serve_reading *r, const json_t *v);
+bool serve_read_least(struct serve_reading *r, const json_t *v);
+bool serve_read_budget_message(struct serve_reading *r, const json_t *v);
+bool serve_read_think_stop(struct serve_reading *r, const json_t *v);
+bool serve_read_think_probe(struct serve_reading *r, const json_t *v);
+bool serve_read_think_suppress(struct serve_reading *r, const json_t *v);
+/* request.c */
+bool serve_read_integer(const struct serve_reading *r, const json_t *v, int64_t least, int64_t most, int64_t *out);
+bool serve_read_number(const struct serve_reading *r, const json_t *v, double least, double most, double *out);
+bool serve_set_kwarg(struct serve_reading *r, const char *key, json_t *v); /* takes v */
 /* calls.c: members about calls; what was asked in the old form, as functions, is asked as tools. */
 bool serve_read_tools(struct serve_reading *r, const json_t *v);
 bool serve_read_tool_choice(struct serve_reading *r, const json_t *v);
@@ -130,6 +152,7 @@ struct serve_choice {
     int64_t n_events;
     json_t *embedding;
     struct serve_record *record; /* for the log; NULL: it keeps nothing of this */
+    struct ask_verdict *verdict; /* it is one on an answer of the job; NULL: an answer */
 };
 
 struct serve_job {
@@ -160,6 +183,10 @@ struct serve_job {
     double from_ms, last_ms;
     struct engram_mix mix; /* with the weight of the request */
     void *made;            /* a table; NULL: none */
+    struct serve_best
+        *best;      /* while its answers and verdicts are written; NULL: it has no votes, or they are counted */
+    json_t *search; /* what is told of the votes; NULL: there were none */
+    int64_t more_tokens, more_reasoning; /* of answers that were not kept, and of verdicts */
 };
 
 struct serve {
@@ -184,7 +211,8 @@ struct serve {
     int64_t n_open;            /* jobs without their last reply, for each of which a reply has room */
     struct serve_reply *reply; /* ring */
     size_t n_replies, replies_cap, told;
-    struct serve_counts m; /* metrics */
+    struct serve_counts m;    /* metrics */
+    struct serve_job *judged; /* whose answers the verifier of serve_opts scores; NULL: none's */
 };
 
 MUST_CHECK enum err_code serve_push(struct serve *s, struct serve_job *j, enum serve_kind kind, json_t *body,
@@ -225,6 +253,26 @@ MUST_CHECK enum err_code serve_record_piece(struct serve_choice *c, const struct
 MUST_CHECK enum err_code serve_record_text(struct serve_choice *c, struct str text, struct err *e);
 void serve_record_token(struct serve_choice *c, const struct gen_event *ev);
 void serve_record_end(struct serve *s, struct serve_choice *c);
+/* best.c: several answers, of which votes keep one */
+struct serve_best;
+MUST_CHECK enum err_code serve_best_open(struct serve_job *j, struct err *e);
+void serve_best_close(struct serve_job *j);
+void serve_choice_free(struct serve_choice *c); /* serve.c */
+/* A piece of an answer is kept until the votes are counted. */
+MUST_CHECK enum err_code serve_best_hold(struct serve_choice *c, const struct chat_piece *p, struct err *e);
+/* All answers have ended: they are scored, or one is told. */
+MUST_CHECK enum err_code serve_best_ended(struct serve *s, struct serve_job *j, struct err *e);
+MUST_CHECK enum err_code serve_best_event(struct serve *s, struct serve_job *j, const struct gen_event *ev,
+                                          struct err *e);
+void serve_best_stop(struct serve *s, struct serve_job *j); /* its verdicts */
+/* Once a step, what the verifier of serve_opts has to do; *j: the job that an error is of. */
+MUST_CHECK enum err_code serve_best_turn(struct serve *s, struct serve_job **j, struct err *e);
+/* serve.c: an answer that is told */
+MUST_CHECK enum err_code serve_take_piece(struct serve *s, struct serve_job *j, struct serve_choice *c,
+                                          const struct chat_piece *p, json_t **beside, struct err *e);
+MUST_CHECK enum err_code serve_tell_end(struct serve *s, struct serve_job *j, struct serve_choice *c, struct err *e);
+MUST_CHECK enum err_code serve_refuse_job(struct serve *s, struct serve_job *j, struct serve_fault *f, struct err *e);
+
 /* An interface whose requests become those of a chat, and whose replies are made of its answer. */
 struct serve_dialect {
     const char *needs; /* a member without which nothing is answered, only counted; NULL: none */
@@ -293,6 +341,7 @@ MUST_CHECK enum err_code serve_read_ids(const struct serve *s, const json_t *ids
 /* The tokens of a chat's prompt are appended; its text is the caller's, to be freed. */
 bool serve_read_prompt(struct serve *s, const struct serve_question *w, struct text_tokens *out, struct serve_fault *f);
 bool serve_write_prompt(struct serve *s, const struct serve_question *w, char **out, size_t *n, struct serve_fault *f);
+struct ask_model serve_model(const struct serve *s); /* what is asked */
 MUST_CHECK enum err_code serve_start(struct serve *s, struct serve_job *j, struct serve_fault *f, struct err *e);
 /* The next choice of it goes to the engine. */
 MUST_CHECK enum err_code serve_start_choice(struct serve *s, struct serve_job *j, struct serve_fault *f, struct err *e);

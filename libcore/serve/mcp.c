@@ -36,7 +36,7 @@ struct call {
     enum { GENERATE, SCORE } tool;
     int64_t first; /* score: the first token of the text */
     struct serve_buf text, reasoning;
-    json_t *finish, *usage, *reply_id, *notes, *thinking, *numbers;
+    json_t *finish, *usage, *reply_id, *notes, *thinking, *numbers, *search;
     int64_t n_parts;
     double told_ms; /* when progress was last told */
 };
@@ -82,6 +82,7 @@ static void forget_call(struct serve_mcp *m, struct call *c)
     json_decref(c->notes);
     json_decref(c->thinking);
     json_decref(c->numbers);
+    json_decref(c->search);
     free(c->text.p);
     free(c->reasoning.p);
     free(c);
@@ -173,6 +174,13 @@ static const char generate_tool[] =
     "\"stop\":{\"type\":\"array\",\"items\":{\"type\":\"string\"},\"description\":\"Texts that end the answer\"},"
     "\"schema\":{\"type\":\"object\",\"description\":\"A JSON Schema that the answer has to follow\"},"
     "\"reasoning_effort\":{\"type\":\"string\",\"enum\":[\"none\",\"minimal\",\"low\",\"medium\",\"high\",\"xhigh\"]},"
+    "\"reasoning_budget\":{\"type\":\"integer\",\"minimum\":-1,\"description\":\"Tokens of reasoning, then it "
+    "is closed; -1: no limit\"},"
+    "\"best_of\":{\"type\":\"integer\",\"minimum\":1,\"description\":\"Answer so often, and keep one by "
+    "votes\"},"
+    "\"vote\":{\"type\":\"string\",\"enum\":[\"majority\",\"weighted\",\"best\"]},"
+    "\"verifier\":{\"type\":[\"string\",\"boolean\"],\"description\":\"Scores those answers: self, or true, "
+    "the server's\"},"
     "\"think_stop\":{\"type\":[\"string\",\"boolean\"],\"description\":\"End the reasoning when the model is "
     "certain of its answer: eat, cgr, deer, same or abf, perhaps with a threshold (same:2); false: never\"},"
     "\"think_probe\":{\"type\":\"string\",\"description\":\"How that is looked at, such as every=16,tokens=6\"},"
@@ -187,6 +195,7 @@ static const char generate_tool[] =
     "\"prompt_tokens\":{\"type\":\"integer\"},\"cached_tokens\":{\"type\":\"integer\"},"
     "\"completion_tokens\":{\"type\":\"integer\"},\"reasoning_tokens\":{\"type\":\"integer\"},"
     "\"thinking\":{\"type\":\"object\",\"description\":\"Why the reasoning ended\"},"
+    "\"search\":{\"type\":\"object\",\"description\":\"The answers of best_of, and their votes\"},"
     "\"uncertainty\":{\"type\":\"array\",\"items\":{\"type\":\"object\"}}},"
     "\"required\":[\"text\",\"finish_reason\"]},"
     "\"annotations\":{\"readOnlyHint\":true,\"openWorldHint\":false}}";
@@ -226,10 +235,10 @@ static json_t *list_tools(bool modern)
 /* Why the arguments of generate make no body; NULL: *body is it, unless memory is out. */
 static const char *generate_body(const json_t *args, enum serve_method *method, json_t **body)
 {
-    enum { OF_CHATS = 4 }; /* the first ones */
+    enum { OF_CHATS = 8 }; /* the first ones */
     static const char *const same[] = {
-        "reasoning_effort", "think_stop",  "think_probe", "think_suppress", "uncertainty",
-        "max_tokens",       "temperature", "top_p",       "seed",           "stop"
+        "reasoning_effort", "reasoning_budget", "think_stop", "think_probe", "think_suppress", "best_of", "vote",
+        "verifier",         "uncertainty",      "max_tokens", "temperature", "top_p",          "seed",    "stop"
     };
     json_t *prompt = json_object_get(args, "prompt"), *messages = json_object_get(args, "messages"), *b = json_object();
     json_t *system = json_object_get(args, "system"), *raw = json_object_get(args, "raw"), *value;
@@ -249,7 +258,7 @@ static const char *generate_body(const json_t *args, enum serve_method *method, 
     else if (system != NULL && messages != NULL)
         why = "system: belongs into the messages here";
     else if (json_is_true(raw) && chats)
-        why = "raw: goes with a prompt, and without system and what is for reasoning";
+        why = "raw: goes with a prompt, and without system, votes and what is for reasoning";
     *method = json_is_true(raw) ? SERVE_COMPLETION : SERVE_CHAT;
     json_object_foreach ((json_t *)(uintptr_t)args, key, value) {
         bool known = strcmp(key, "prompt") == 0 || strcmp(key, "messages") == 0 || strcmp(key, "system") == 0 ||
@@ -534,6 +543,7 @@ static enum err_code take_chunk(struct serve_mcp *m, struct call *c, const json_
     keep_json(&c->reply_id, json_object_get(body, "id"));
     keep_json(&c->notes, json_object_get(body, "notes"));
     keep_json(&c->thinking, json_object_get(json_object_get(body, "chimere"), "thinking"));
+    keep_json(&c->search, json_object_get(json_object_get(body, "chimere"), "search"));
     if (numbers != NULL && ((c->numbers == NULL && (c->numbers = json_array()) == NULL) ||
                             json_array_extend(c->numbers, (json_t *)(uintptr_t)numbers)))
         return err_nomem(e);
@@ -559,13 +569,13 @@ static json_t *with_content(json_t *structured, json_t *text)
 
 static json_t *generated(const struct call *c)
 {
-    json_t *o =
-        json_pack("{s:O, s:o, s:O, s:O, s:O, s:O, s:O, s:O*, s:O*}", "id", c->reply_id, "text", serve_text(&c->text),
-                  "finish_reason", c->finish, "prompt_tokens", json_object_get(c->usage, "prompt_tokens"),
-                  "cached_tokens", json_object_get(json_object_get(c->usage, "prompt_tokens_details"), "cached_tokens"),
-                  "completion_tokens", json_object_get(c->usage, "completion_tokens"), "reasoning_tokens",
-                  json_object_get(json_object_get(c->usage, "completion_tokens_details"), "reasoning_tokens"),
-                  "thinking", c->thinking, "uncertainty", c->numbers);
+    json_t *o = json_pack("{s:O, s:o, s:O, s:O, s:O, s:O, s:O, s:O*, s:O*, s:O*}", "id", c->reply_id, "text",
+                          serve_text(&c->text), "finish_reason", c->finish, "prompt_tokens",
+                          json_object_get(c->usage, "prompt_tokens"), "cached_tokens",
+                          json_object_get(json_object_get(c->usage, "prompt_tokens_details"), "cached_tokens"),
+                          "completion_tokens", json_object_get(c->usage, "completion_tokens"), "reasoning_tokens",
+                          json_object_get(json_object_get(c->usage, "completion_tokens_details"), "reasoning_tokens"),
+                          "thinking", c->thinking, "uncertainty", c->numbers, "search", c->search);
 
     if (o != NULL && ((c->reasoning.n > 0 && json_object_set_new(o, "reasoning", serve_text(&c->reasoning))) ||
                       (c->notes != NULL && json_object_set(o, "notes", c->notes)))) {

@@ -39,8 +39,8 @@ static json_t *usage_of(const struct serve_choice *c)
 
     return json_pack("{s:I, s:i, s:I, s:I, s:{s:I}}", "input_tokens", (json_int_t)(t->prompt_tokens - t->cached_tokens),
                      "cache_creation_input_tokens", 0, "cache_read_input_tokens", (json_int_t)t->cached_tokens,
-                     "output_tokens", (json_int_t)t->tokens, "output_tokens_details", "thinking_tokens",
-                     (json_int_t)t->reasoning_tokens);
+                     "output_tokens", (json_int_t)(t->tokens + c->job->more_tokens), "output_tokens_details",
+                     "thinking_tokens", (json_int_t)(t->reasoning_tokens + c->job->more_reasoning));
 }
 
 /* The message with these blocks, which are taken. */

@@ -218,6 +218,8 @@ json_t *serve_usage(const struct serve_job *j)
         tokens += t->tokens;
         reasoning += t->reasoning_tokens;
     }
+    tokens += j->more_tokens;
+    reasoning += j->more_reasoning;
     if (j->method == SERVE_EMBEDDING)
         return json_pack("{s:I, s:I}", "prompt_tokens", (json_int_t)prompt, "total_tokens", (json_int_t)prompt);
     json_t *o = json_pack("{s:I, s:I, s:I, s:{s:I, s:i}, s:{s:I, s:i, s:i, s:i}}", "prompt_tokens", (json_int_t)prompt,
@@ -351,9 +353,9 @@ static json_t *own_members(const struct serve_job *j, const struct serve_choice 
 {
     json_t *numbers = j->asked != NULL ? j->choice[0].uncertainty : NULL, *thinking = thinking_of(j, c);
 
-    if (thinking == NULL && numbers == NULL)
+    if (thinking == NULL && numbers == NULL && j->search == NULL)
         return NULL;
-    return json_pack("{s:o*, s:O*}", "thinking", thinking, "uncertainty", numbers);
+    return json_pack("{s:o*, s:O*, s:O*}", "thinking", thinking, "uncertainty", numbers, "search", j->search);
 }
 
 bool serve_add_beside(json_t *o, const struct serve_job *j, const struct serve_choice *c)

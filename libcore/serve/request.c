@@ -118,7 +118,7 @@ bool serve_whole_number(const json_t *v, int64_t *out)
     return true;
 }
 
-static bool read_number(const struct serve_reading *r, const json_t *v, double least, double most, double *out)
+bool serve_read_number(const struct serve_reading *r, const json_t *v, double least, double most, double *out)
 {
     const double x = json_number_value(v);
 
@@ -130,7 +130,7 @@ static bool read_number(const struct serve_reading *r, const json_t *v, double l
     return true;
 }
 
-static bool integer(const struct serve_reading *r, const json_t *v, int64_t least, int64_t most, int64_t *out)
+bool serve_read_integer(const struct serve_reading *r, const json_t *v, int64_t least, int64_t most, int64_t *out)
 {
     int64_t n;
 
@@ -214,7 +214,7 @@ static bool read_n(struct serve_reading *r, const json_t *v)
 {
     int64_t n = 0;
 
-    if (!integer(r, v, 1, CHOICES_MAX, &n))
+    if (!serve_read_integer(r, v, 1, CHOICES_MAX, &n))
         return false;
     r->w->n = (int)n;
     return true;
@@ -289,7 +289,7 @@ static bool read_logprobs(struct serve_reading *r, const json_t *v)
     bool on = false;
     int64_t n = 0;
 
-    if (r->text ? !integer(r, v, 0, TOP_MAX, &n) : !flag(r, v, &on))
+    if (r->text ? !serve_read_integer(r, v, 0, TOP_MAX, &n) : !flag(r, v, &on))
         return false;
     if (r->text || (on && r->w->top < 0))
         r->w->top = (int)n;
@@ -300,7 +300,7 @@ static bool read_top_logprobs(struct serve_reading *r, const json_t *v)
 {
     int64_t n = 0;
 
-    if (!integer(r, v, 0, TOP_MAX, &n))
+    if (!serve_read_integer(r, v, 0, TOP_MAX, &n))
         return false;
     r->w->top = (int)n;
     return true;
@@ -340,8 +340,8 @@ static bool read_option(struct serve_reading *r, const struct sample_option *row
     int64_t whole = 0;
     double x = 0;
 
-    if (row->whole ? !integer(r, v, (int64_t)row->least, (int64_t)row->most, &whole)
-                   : !read_number(r, v, row->least, row->most, &x))
+    if (row->whole ? !serve_read_integer(r, v, (int64_t)row->least, (int64_t)row->most, &whole)
+                   : !serve_read_number(r, v, row->least, row->most, &x))
         return false;
     sample_option_set(&r->w->ask.sample, row, row->whole ? (double)whole : x);
     return true;
@@ -349,7 +349,7 @@ static bool read_option(struct serve_reading *r, const struct sample_option *row
 
 static bool read_min_tokens(struct serve_reading *r, const json_t *v)
 {
-    return integer(r, v, 0, INT64_MAX, &r->w->ask.tokens_min);
+    return serve_read_integer(r, v, 0, INT64_MAX, &r->w->ask.tokens_min);
 }
 
 static bool read_add_answer(struct serve_reading *r, const json_t *v)
@@ -365,21 +365,21 @@ static bool read_add_answer(struct serve_reading *r, const json_t *v)
 /* -1, as clients of llama.cpp and LM Studio send it: as if it were not given. */
 static bool read_predict(struct serve_reading *r, const json_t *v)
 {
-    return integer(r, v, -1, INT64_MAX, &r->w->ask.tokens_max);
+    return serve_read_integer(r, v, -1, INT64_MAX, &r->w->ask.tokens_max);
 }
 
 static bool read_priority(struct serve_reading *r, const json_t *v)
 {
     int64_t n = 0;
 
-    if (!integer(r, v, -1000, 1000, &n))
+    if (!serve_read_integer(r, v, -1000, 1000, &n))
         return false;
     r->w->ask.priority = (int)n;
     return true;
 }
 
 /* Takes the value. Two members that say otherwise of one variable contradict each other. */
-static bool set_kwarg(struct serve_reading *r, const char *key, json_t *value)
+bool serve_set_kwarg(struct serve_reading *r, const char *key, json_t *value)
 {
     const json_t *old = json_object_get(r->w->kwargs, key);
 
@@ -391,102 +391,6 @@ static bool set_kwarg(struct serve_reading *r, const char *key, json_t *value)
         r->w->kwargs = json_object();
     return (r->w->kwargs != NULL && value != NULL && json_object_set_new(r->w->kwargs, key, value) == 0) ||
            serve_nomem(r->f);
-}
-
-static bool read_budget(struct serve_reading *r, const json_t *v)
-{
-    if (!integer(r, v, -1, INT64_MAX, &r->w->ask.reason.budget_tokens))
-        return false;
-    return r->w->ask.reason.budget_tokens != 0 || set_kwarg(r, "enable_thinking", json_false());
-}
-
-static bool read_think(struct serve_reading *r, const json_t *v)
-{
-    if (json_is_string(v) && str_is(json_text(v), "auto")) {
-        r->w->ask.calibration = r->s->o.calibration;
-        return r->w->ask.calibration != NULL || serve_refuse_here(r, "auto needs a server with --calibration");
-    }
-    return json_is_boolean(v) ? set_kwarg(r, "enable_thinking", json_incref((json_t *)(uintptr_t)v))
-                              : serve_refuse_here(r, "not true, false or auto");
-}
-
-static bool read_kwargs(struct serve_reading *r, const json_t *v)
-{
-    const char *key;
-    json_t *value;
-
-    if (!json_is_object(v))
-        return serve_refuse_here(r, "not an object");
-    json_object_foreach ((json_t *)(uintptr_t)v, key, value)
-        if (!set_kwarg(r, key, json_incref(value)))
-            return false;
-    return true;
-}
-
-/* Templates that know efforts see it as it is. */
-static bool read_effort(struct serve_reading *r, const json_t *v)
-{
-    const char *s = json_string_value(v);
-    const enum reason_effort effort = s != NULL ? reason_effort_of(s) : REASON_EFFORTS;
-
-    if (effort == REASON_EFFORTS)
-        return serve_refuse_here(r, "not none, minimal, low, medium, high or xhigh");
-    r->w->ask.reason.effort = effort;
-    return set_kwarg(r, "reasoning_effort", json_string(s)) &&
-           (effort != REASON_EFFORT_NONE || set_kwarg(r, "enable_thinking", json_false()));
-}
-
-static bool read_grace(struct serve_reading *r, const json_t *v)
-{
-    return integer(r, v, 0, INT64_MAX, &r->w->ask.reason.grace_tokens);
-}
-
-static bool read_least(struct serve_reading *r, const json_t *v)
-{
-    return integer(r, v, 0, INT64_MAX, &r->w->ask.reason.least_tokens);
-}
-
-static bool read_budget_message(struct serve_reading *r, const json_t *v)
-{
-    if (!json_is_string(v))
-        return serve_refuse_here(r, "not a text");
-    r->w->ask.reason.message = json_text(v);
-    return true;
-}
-
-/* A rule or its probes, which are no longer those of the server. */
-static bool read_certainty(struct serve_reading *r, const json_t *v,
-                           enum err_code (*read)(struct reason_opts *o, struct str s, struct err *e))
-{
-    struct err why;
-
-    if (!json_is_string(v))
-        return serve_refuse_here(r, "not a text");
-    r->w->ask.rule_is_hint = false;
-    return read(&r->w->ask.reason, json_text(v), &why) == ERR_OK || serve_refuse_here(r, why.msg);
-}
-
-static bool read_think_stop(struct serve_reading *r, const json_t *v)
-{
-    r->w->ask.reason.rule = REASON_RULE_NONE;
-    return json_is_false(v) || read_certainty(r, v, reason_read_stop);
-}
-
-static bool read_think_probe(struct serve_reading *r, const json_t *v)
-{
-    return read_certainty(r, v, reason_read_probe);
-}
-
-static bool read_think_suppress(struct serve_reading *r, const json_t *v)
-{
-    double x = 0;
-
-    if (!json_is_false(v) && !read_number(r, v, 0, 1, &x))
-        return false;
-    r->w->ask.rule_is_hint = r->w->ask.rule_is_hint && json_is_false(v);
-    r->w->ask.reason.suppresses = !json_is_false(v);
-    r->w->ask.reason.suppress_above = (float)x;
-    return true;
 }
 
 /* Which adapters there are serve_start() knows. */
@@ -513,7 +417,7 @@ static bool read_engram(struct serve_reading *r, const json_t *v)
 
     if (json_is_boolean(v))
         r->w->engram = json_is_true(v) ? -1 : 0;
-    else if (!read_number(r, v, 0, 1, &weight))
+    else if (!serve_read_number(r, v, 0, 1, &weight))
         return false;
     else
         r->w->engram = (float)weight;
@@ -526,7 +430,7 @@ static bool count_texts(struct serve_reading *r, const json_t *v, int *n_texts, 
 {
     int64_t n = json_is_true(v) ? -1 : 0;
 
-    if (!json_is_boolean(v) && !integer(r, v, 0, INT_MAX, &n))
+    if (!json_is_boolean(v) && !serve_read_integer(r, v, 0, INT_MAX, &n))
         return false;
     *n_texts = (int)n;
     *asks = n != 0;
@@ -649,18 +553,21 @@ static const struct {
     { "max_tokens", BOTH, read_predict },
     { "max_completion_tokens", CHAT, read_predict },
     { "n_predict", BOTH, read_predict },
-    { "enable_thinking", CHAT, read_think },
+    { "enable_thinking", CHAT, serve_read_think },
     { "add_generation_prompt", CHAT, read_add_answer },
-    { "chat_template_kwargs", CHAT, read_kwargs },
-    { "reasoning_effort", CHAT, read_effort },
-    { "reasoning_budget", CHAT, read_budget },
-    { "thinking_budget_tokens", CHAT, read_budget },
-    { "reasoning_grace", CHAT, read_grace },
-    { "reasoning_min", CHAT, read_least },
-    { "reasoning_budget_message", CHAT, read_budget_message },
-    { "think_stop", CHAT, read_think_stop },
-    { "think_probe", CHAT, read_think_probe },
-    { "think_suppress", CHAT, read_think_suppress },
+    { "chat_template_kwargs", CHAT, serve_read_kwargs },
+    { "reasoning_effort", CHAT, serve_read_effort },
+    { "reasoning_budget", CHAT, serve_read_budget },
+    { "thinking_budget_tokens", CHAT, serve_read_budget },
+    { "reasoning_grace", CHAT, serve_read_grace },
+    { "reasoning_min", CHAT, serve_read_least },
+    { "reasoning_budget_message", CHAT, serve_read_budget_message },
+    { "think_stop", CHAT, serve_read_think_stop },
+    { "think_probe", CHAT, serve_read_think_probe },
+    { "think_suppress", CHAT, serve_read_think_suppress },
+    { "best_of", CHAT, serve_read_best_of },
+    { "vote", CHAT, serve_read_vote },
+    { "verifier", CHAT, serve_read_verifier },
     { "priority", BOTH, read_priority },
     { "lora", ALL, read_lora },
     { "engram", BOTH, read_engram },
@@ -708,6 +615,8 @@ static const struct {
     { "thinking_budget_tokens", "reasoning_budget", "says the same as reasoning_budget: give one of them", CHAT, true },
     { "add_generation_prompt", "continue_final_message", "not together with continue_final_message", CHAT, true },
     { "echo", "stream", "not together with stream", TEXT, true },
+    { "vote", "best_of", "needs best_of", CHAT, false },
+    { "verifier", "best_of", "needs best_of", CHAT, false },
 };
 
 static bool is_on(const json_t *body, const char *name)
@@ -847,6 +756,15 @@ bool serve_read_body(struct serve_question *w, const struct serve *s, enum serve
         return serve_fault(f, 400, "/input", "input: missing");
     if (w->ask.tools == NULL && ask_call_is_due(w->ask.tool_choice))
         return serve_fault(f, 400, "/tool_choice", "tool_choice: there are no tools");
+    if (w->best_of > 0 && w->n > 1)
+        return serve_fault(f, 400, "/n", "n: not together with best_of");
+    if (w->best_of > 0)
+        w->n = w->best_of;
+    if (w->best_of > 1 && w->ask.sample.temp <= 0)
+        return serve_fault(f, 400, "/best_of", "best_of: has no effect at temperature 0");
+    if (w->vote != REASON_MAJORITY && w->verifier == SERVE_NO_VERIFIER)
+        return serve_fault(f, 400, "/vote", "vote: %s needs a verifier, which gives the scores",
+                           reason_vote_name(w->vote));
     if (method == SERVE_EMBEDDING)
         w->ask.embeds = true;
     else if (method != SERVE_COMPLETION)

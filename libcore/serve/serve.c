@@ -50,23 +50,26 @@ enum err_code serve_open(struct serve **out, const struct serve_opts *o, struct 
     return ERR_OK;
 }
 
+void serve_choice_free(struct serve_choice *c)
+{
+    chat_reader_close(c->reader);
+    free(c->text.p);
+    free(c->reasoning.p);
+    json_decref(c->calls);
+    json_decref(c->logprobs);
+    json_decref(c->uncertainty);
+    json_decref(c->embedding);
+    json_decref(c->items);
+    serve_record_close(c->record);
+}
+
 static void free_job(struct serve_job *j)
 {
     if (j->made != NULL)
         j->attached->drop_table(j->attached->tables_of, j->made);
-    for (int i = 0; j->choice != NULL && i < j->n_choices; i++) {
-        struct serve_choice *c = &j->choice[i];
-
-        chat_reader_close(c->reader);
-        free(c->text.p);
-        free(c->reasoning.p);
-        json_decref(c->calls);
-        json_decref(c->logprobs);
-        json_decref(c->uncertainty);
-        json_decref(c->embedding);
-        json_decref(c->items);
-        serve_record_close(c->record);
-    }
+    serve_best_close(j);
+    for (int i = 0; j->choice != NULL && i < j->n_choices; i++)
+        serve_choice_free(&j->choice[i]);
     free(j->choice);
     for (int i = j->n_prompts; i-- > 0 && j->request != NULL;)
         ask_close(j->request[i]);
@@ -75,6 +78,7 @@ static void free_job(struct serve_job *j)
     json_decref(j->body);
     json_decref(j->asked);
     json_decref(j->asker);
+    json_decref(j->search);
     free(j);
 }
 
@@ -162,9 +166,10 @@ static void stop_choices(struct serve *s, struct serve_job *j)
     for (int i = 0; i < j->n_choices; i++) /* one that was not asked has none */
         if (j->choice[i].id != 0)
             gen_cancel(s->o.gen, j->choice[i].id);
+    serve_best_stop(s, j);
 }
 
-static enum err_code refuse_job(struct serve *s, struct serve_job *j, struct serve_fault *f, struct err *e)
+enum err_code serve_refuse_job(struct serve *s, struct serve_job *j, struct serve_fault *f, struct err *e)
 {
     if (j->asked != NULL && j->body != NULL) /* the chat that was made of it is at fault */
         serve_move_fault(j->row->dialect, j->asked, f);
@@ -191,7 +196,7 @@ static enum err_code give_up(struct serve *s, struct serve_job *j, struct err *e
     if (why.code != ERR_NOMEM && why.code != ERR_IO)
         return why.code;
     serve_fault(&f, status_of(why.code), "", "%s", why.msg);
-    return refuse_job(s, j, &f, e);
+    return serve_refuse_job(s, j, &f, e);
 }
 
 /* ---- asking ---- */
@@ -257,7 +262,7 @@ enum err_code serve_ask(struct serve *s, enum serve_method method, json_t *body,
 
         j->started = true;
         if (f.status != 0)
-            return refuse_job(s, j, &f, e);
+            return serve_refuse_job(s, j, &f, e);
         return serve_push(s, j, SERVE_BODY, reply, 200, true, e) ? give_up(s, j, e) : ERR_OK;
     }
     j->n_answers = serve_answers(method, body);
@@ -274,7 +279,7 @@ enum err_code serve_ask(struct serve *s, enum serve_method method, json_t *body,
     tell_idle(s, &f);
     if (!read) {
         j->started = true;
-        return refuse_job(s, j, &f, e);
+        return serve_refuse_job(s, j, &f, e);
     }
     return ERR_OK;
 }
@@ -440,7 +445,7 @@ static enum err_code start_jobs(struct serve *s, struct err *e)
             code = serve_push(s, j, SERVE_BEGIN, NULL, 200, false, e);
         if (code == ERR_OK && f.status == 0 && json_ran_out())
             code = err_nomem(e);
-        if (code != ERR_OK ? give_up(s, j, e) : f.status != 0 ? refuse_job(s, j, &f, e) : ERR_OK)
+        if (code != ERR_OK ? give_up(s, j, e) : f.status != 0 ? serve_refuse_job(s, j, &f, e) : ERR_OK)
             return e->code;
     }
     return ERR_OK;
@@ -520,14 +525,16 @@ static bool is_beyond(const struct serve_job *j, struct serve_choice *c, const s
 }
 
 /* A piece of the answer: kept for the whole, or sent. */
-static enum err_code take_piece(struct serve *s, struct serve_job *j, struct serve_choice *c,
-                                const struct chat_piece *p, json_t **beside, struct err *e)
+enum err_code serve_take_piece(struct serve *s, struct serve_job *j, struct serve_choice *c, const struct chat_piece *p,
+                               json_t **beside, struct err *e)
 {
     const bool call = p->part == CHAT_TOOL;
     json_t *with;
 
     if (is_beyond(j, c, p))
         return ERR_OK;
+    if (j->best != NULL)
+        return serve_best_hold(c, p, e);
     if (serve_record_piece(c, p, e))
         return e->code;
     if (j->asked != NULL)
@@ -557,7 +564,7 @@ static enum err_code read_chat(struct serve *s, struct serve_job *j, struct serv
     if (chat_read(c->reader, text, end, &v, &n, e))
         return e->code;
     for (int i = 0; i < n; i++)
-        if (take_piece(s, j, c, &v[i], beside, e))
+        if (serve_take_piece(s, j, c, &v[i], beside, e))
             return e->code;
     if (*beside != NULL && j->w.stream) {
         json_t *with = *beside;
@@ -596,7 +603,7 @@ static enum err_code add_beside(const struct serve_job *j, json_t **kept, json_t
 {
     bool ok = one != NULL;
 
-    if (j->w.stream && j->asked == NULL) {
+    if (j->w.stream && j->asked == NULL && j->best == NULL) {
         *sent = *sent != NULL ? *sent : json_object();
         return json_object_set_new(*sent, name, json_pack("[o]", one)) ? err_nomem(e) : ERR_OK;
     }
@@ -678,7 +685,7 @@ static enum err_code end_choice(struct serve *s, struct serve_job *j, struct ser
     s->m.tokens += (uint64_t)ev->stats.tokens;
     s->m.drafted += (uint64_t)ev->stats.drafted;
     s->m.kept += (uint64_t)ev->stats.kept;
-    if (j->dropped && !j->over && ev->end != GEN_FAILED)
+    if (j->dropped && !j->over && ev->end != GEN_FAILED && j->best == NULL)
         serve_record_end(s, c);
     if (j->over || j->dropped)
         return ERR_OK;
@@ -686,13 +693,20 @@ static enum err_code end_choice(struct serve *s, struct serve_job *j, struct ser
         struct serve_fault f = { 0 };
 
         serve_fault(&f, status_of(ev->err.code), "", "%s", ev->err.msg);
-        return refuse_job(s, j, &f, e);
+        return serve_refuse_job(s, j, &f, e);
     }
     if (j->method == SERVE_EMBEDDING && ev->pooled != NULL &&
         (c->embedding = serve_embedding(s, j, ev->pooled)) == NULL)
         return err_nomem(e);
     if (j->method != SERVE_EMBEDDING && take_text(s, j, c, ev->text, true, NULL, e))
         return e->code;
+    if (j->best != NULL)
+        return serve_all_ended(j) ? serve_best_ended(s, j, e) : ERR_OK;
+    return serve_tell_end(s, j, c, e);
+}
+
+enum err_code serve_tell_end(struct serve *s, struct serve_job *j, struct serve_choice *c, struct err *e)
+{
     serve_record_end(s, c); /* before anybody can rate it */
     if (j->asked != NULL)
         return j->row->dialect->end(s, j, c, e);
@@ -734,6 +748,8 @@ static enum err_code hear_event(struct serve *s, const struct gen_event *ev, str
     struct serve_job *j = c->job;
 
     (void)json_ran_out();
+    if (c->verdict != NULL)
+        return serve_best_event(s, j, ev, e);
     switch (ev->kind) {
     case GEN_BEGIN:
         if (!j->begun)
@@ -742,7 +758,7 @@ static enum err_code hear_event(struct serve *s, const struct gen_event *ev, str
         c->begun = j->begun = true;
         c->stats = ev->stats;
         c->begin_ms = c->now_ms = s->step_ms;
-        return j->asked != NULL && j->row->dialect->begin != NULL && !j->over && !j->dropped
+        return j->asked != NULL && j->row->dialect->begin != NULL && !j->over && !j->dropped && j->best == NULL
                    ? j->row->dialect->begin(s, j, c, e)
                    : ERR_OK;
     case GEN_SECOND:
@@ -754,7 +770,9 @@ static enum err_code hear_event(struct serve *s, const struct gen_event *ev, str
     case GEN_END:
         return end_choice(s, j, c, ev, e);
     case GEN_PROMPT:
-        return j->over || j->dropped || !j->w.progress || j->asked != NULL ? ERR_OK : tell_progress(s, j, c, ev, e);
+        return j->over || j->dropped || !j->w.progress || j->asked != NULL || (j->best != NULL && c->index > 0)
+                   ? ERR_OK
+                   : tell_progress(s, j, c, ev, e);
     }
     return ERR_OK;
 }
@@ -762,6 +780,7 @@ static enum err_code hear_event(struct serve *s, const struct gen_event *ev, str
 enum err_code serve_step(struct serve *s, struct err *e)
 {
     struct gen_event ev;
+    struct serve_job *j = NULL;
     enum err_code code;
     struct err why = { 0 };
 
@@ -771,12 +790,15 @@ enum err_code serve_step(struct serve *s, struct err *e)
     if (start_jobs(s, e))
         return e->code;
     s->step_ms = clock_ms();
+    if (serve_best_turn(s, &j, e) && give_up(s, j, e))
+        return e->code;
     s->m.steps += gen_busy(s->o.gen);
     code = gen_busy(s->o.gen) ? gen_step(s->o.gen, &why) : ERR_OK;
-    while (gen_next(s->o.gen, &ev))
-        if ((hear_event(s, &ev, e) || (json_ran_out() && err_nomem(e))) &&
-            give_up(s, ((struct serve_choice *)ev.user)->job, e))
+    while (gen_next(s->o.gen, &ev)) {
+        j = ((struct serve_choice *)ev.user)->job;
+        if ((hear_event(s, &ev, e) || (json_ran_out() && err_nomem(e))) && give_up(s, j, e))
             return e->code;
+    }
     if (code)
         *e = why;
     return code;

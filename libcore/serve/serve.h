@@ -62,6 +62,17 @@ struct serve_attachments {
     void *tables_of;
 };
 
+struct ask_solution;
+/* What scores answers beside the engine, those of one request at a time. */
+struct serve_judge {
+    /* The solutions stay where they are until it is done. */
+    enum err_code (*begin)(void *of, struct ask_solution *s, size_t n, struct err *e);
+    /* Whether it is done, for which it may wait wait_ms: *n_tokens, that were written for it, or *why it failed. */
+    bool (*done)(void *of, int wait_ms, int64_t *n_tokens, struct err *why);
+    void (*stop)(void *of); /* nobody waits for it any more: it is done soon, with an error */
+    void *of;
+};
+
 struct serve_opts {
     struct gen *gen;       /* not owned, like the next four */
     const struct run *run; /* the gen's, for metrics; NULL: metrics have nothing of the run */
@@ -85,6 +96,7 @@ struct serve_opts {
     const struct sample_opts *sample;      /* defaults for requests; NULL: temperature 1, the rest off. Not owned */
     const struct reason_opts *reason;      /* the same of reasoning; NULL: reason_defaults() */
     const struct reason_calibration *calibration; /* for requests that ask for it; not owned; NULL: none */
+    const struct serve_judge *judge;              /* the same of "verifier": true */
 };
 MUST_CHECK enum err_code serve_open(struct serve **out, const struct serve_opts *o, struct err *e);
 void serve_close(struct serve *s); /* NULL is allowed */

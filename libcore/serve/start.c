@@ -97,7 +97,8 @@ static int count_prompts(const json_t *v)
 int64_t serve_answers(enum serve_method m, const json_t *body)
 {
     const json_t *prompts = json_object_get(body, m == SERVE_COMPLETION ? "prompt" : "input");
-    const json_int_t n = json_integer_value(json_object_get(body, "n"));
+    const json_t *several = json_object_get(body, m == SERVE_COMPLETION ? "n" : "best_of");
+    const json_int_t n = json_integer_value(several != NULL ? several : json_object_get(body, "n"));
     const int count = m == SERVE_COMPLETION || m == SERVE_EMBEDDING ? count_prompts(prompts) : 1;
 
     return (n > 1 && n <= CHOICES_MAX ? n : 1) * (count <= PROMPTS_MAX ? count : 1); /* more are refused */
@@ -247,7 +248,7 @@ static enum err_code submit_choice(struct serve *s, struct serve_job *j, struct 
     return ERR_OK;
 }
 
-static struct ask_model model_of(const struct serve *s)
+struct ask_model serve_model(const struct serve *s)
 {
     return (struct ask_model){ .text = s->o.text,
                                .chat = s->o.chat,
@@ -259,7 +260,7 @@ static struct ask_model model_of(const struct serve *s)
 
 bool serve_read_prompt(struct serve *s, const struct serve_question *w, struct text_tokens *out, struct serve_fault *f)
 {
-    const struct ask_model m = model_of(s);
+    const struct ask_model m = serve_model(s);
     struct err why = { 0 }, e = { 0 };
 
     return ask_prompt(out, &w->ask, &m, NULL, &why) == ERR_OK || (blame(f, "/messages", &why, &e) && serve_nomem(f));
@@ -267,7 +268,7 @@ bool serve_read_prompt(struct serve *s, const struct serve_question *w, struct t
 
 bool serve_write_prompt(struct serve *s, const struct serve_question *w, char **out, size_t *n, struct serve_fault *f)
 {
-    const struct ask_model m = model_of(s);
+    const struct ask_model m = serve_model(s);
     struct err why = { 0 }, e = { 0 };
 
     return ask_prompt_text(out, n, &w->ask, &m, &why) == ERR_OK || (blame(f, "/messages", &why, &e) && serve_nomem(f));
@@ -277,7 +278,7 @@ bool serve_write_prompt(struct serve *s, const struct serve_question *w, char **
 static enum err_code open_prompt(struct serve *s, struct serve_job *j, int prompt, const char *pointer,
                                  struct serve_fault *f, struct err *e)
 {
-    const struct ask_model m = model_of(s);
+    const struct ask_model m = serve_model(s);
     const json_t *v = serve_prompt_at(j->method == SERVE_EMBEDDING ? j->w.input : j->w.prompt, prompt);
     struct ask a = j->w.ask;
     struct text_tokens ids = { 0 };
@@ -323,7 +324,7 @@ static enum err_code make_choices(struct serve_job *j, struct err *e)
     j->n_choices = j->n_prompts * j->w.n;
     for (int i = 0; i < j->n_choices; i++)
         j->choice[i] = (struct serve_choice){ .job = j, .index = i };
-    return ERR_OK;
+    return j->w.best_of > 0 ? serve_best_open(j, e) : ERR_OK;
 }
 
 enum err_code serve_start(struct serve *s, struct serve_job *j, struct serve_fault *f, struct err *e)

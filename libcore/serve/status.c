@@ -129,6 +129,9 @@ char *serve_metrics(const struct serve_status *s)
     for (int i = 0; i < GEN_WHYS; i++)
         print(&p, "chimere_thinking_ended_total{end=\"%s\"} %llu\n", gen_why_name((enum gen_why)i),
               (unsigned long long)m->thought[i]);
+    counter(&p, "votes_total", "Requests whose answer was chosen among several.", m->votes);
+    counter(&p, "candidates_total", "Answers that were chosen among.", m->candidates);
+    counter(&p, "verifier_tokens_total", "Tokens that verifiers of such answers wrote.", m->verifier_tokens);
     gauge(&p, "requests_running", "Requests with a sequence.", s->running);
     gauge(&p, "requests_waiting", "Requests without one.", s->waiting);
     gauge(&p, "adapters_running", "Adapters that requests with a sequence use.", s->adapters_running);

@@ -13,7 +13,8 @@ struct serve_count {
 };
 struct serve_counts { /* since the start */
     uint64_t requests[SERVE_N_METHODS], errors, cancelled, prompt_tokens, cached_tokens, tokens, drafted, kept, steps;
-    uint64_t thought[GEN_WHYS]; /* answers by why their reasoning ended */
+    uint64_t thought[GEN_WHYS];                  /* answers by why their reasoning ended */
+    uint64_t votes, candidates, verifier_tokens; /* requests that were decided by votes, and their answers */
     struct serve_count first_token, between, queue;
 };
 enum { SERVE_NAMES_BYTES = 72 * RUN_ADAPTERS_MAX };

@@ -154,7 +154,7 @@ at_message() # POINTER MESSAGE
     at_chat /functions "${tool}}}],\"functions\":[{\"name\":\"f\"}]"
     at_chat /function_call '"function_call":"auto"'
     # what others have, with a value that would mean something
-    at_chat /best_of '"best_of":2'
+    at_chat /best_of '"best_of":65'
     at_chat /store '"store":true'
     at_chat /id_slot '"id_slot":3'
     at_chat /modalities '"modalities":["text","audio"]'
@@ -258,7 +258,7 @@ at_message() # POINTER MESSAGE
     called='"messages":[{"role":"user","content":"Can you convert 315 GBP to EUR?"},{"role":"assistant","content":null,"function_call":{"name":"convert_currency","arguments":"{\"amount\":315}"}},{"role":"function","name":"convert_currency","content":"360"}],"temperature":0'
     {
         body plain '"seed":1'
-        body idle '"cache_prompt":true,"id_slot":-1,"verbosity":"low","keep_alive":"5m","prediction":{"type":"content","content":"x"},"modalities":["text"],"best_of":1,"store":false,"n_predict":-1,"mirostat":0,"logit_bias":null,"seed":1.0'
+        body idle '"cache_prompt":true,"id_slot":-1,"verbosity":"low","keep_alive":"5m","prediction":{"type":"content","content":"x"},"modalities":["text"],"store":false,"n_predict":-1,"mirostat":0,"logit_bias":null,"seed":1.0'
         body choice '"structured_outputs":{"choice":["no\"w","never"]}'
         body guided '"guided_regex":"[0-9]{3}"'
         body json '"guided_json":"{\"type\":\"boolean\"}"'
@@ -291,7 +291,7 @@ at_message() # POINTER MESSAGE
         ($r.responses.output[-1] | .type == "function_call" and .name == "convert_currency")' out
     jq -es 'map(select(.id == "stream" and .type == "chunk") | .body) | (map(.choices[0].delta.function_call.arguments // "") | add | fromjson == {amount: 315, from_currency: "GBP", to_currency: "EUR"}) and
         .[-1].choices[0].finish_reason == "function_call" and (map(.prompt_progress // empty)[-1] | .processed == .total)' out
-    for name in cache_prompt id_slot verbosity keep_alive prediction modalities best_of store mirostat cache_control; do
+    for name in cache_prompt id_slot verbosity keep_alive prediction modalities store mirostat cache_control; do
         [ "$(grep -c "without effect: $name\$" err)" -eq 1 ]
     done
 }

@@ -70,7 +70,7 @@ static void test_idle(void **state)
     } cases[] = {
         { SERVE_CHAT, "modalities", "[\"text\"]", SERVE_IDLE },
         { SERVE_CHAT, "modalities", "[\"text\",\"text\"]", SERVE_REFUSED },
-        { SERVE_CHAT, "best_of", "1.0", SERVE_IDLE },
+        { SERVE_COMPLETION, "best_of", "1.0", SERVE_IDLE },
         { SERVE_COMPLETION, "best_of", "true", SERVE_REFUSED },
         { SERVE_EMBEDDING, "best_of", "1", SERVE_UNKNOWN },
         { SERVE_CHAT, "id_slot", "-1", SERVE_IDLE },
