@@ -72,7 +72,7 @@ $(BUILD)/test/fuzz_%: $(BUILD)/test/tests/fuzz/fuzz_%.o $(BUILD)/test/tests/fuzz
 $(BUILD)/test/draw: $(BUILD)/test/tests/golden/draw.o $(BUILD)/test/libchimere.a ; $(CC) $(SANFLAGS) -o $@ $^ $(LDFLAGS) $(LDLIBS)
 $(BUILD)/test/libfuzzer_%: $(BUILD)/test/tests/fuzz/fuzz_%.o $(BUILD)/test/libchimere.a ; $(CC) $(SANFLAGS) -fsanitize=fuzzer -o $@ $^ $(LDFLAGS) $(LDLIBS)
 $(UNITS) $(FUZZ): | $(DATA)
-%.gguf: %.gguf.zst ; @zstd -dqf $< -o $@
+tests/golden/%: tests/golden/%.zst ; @zstd -dqf $< -o $@
 %.gguf: %.draw tests/golden/draw.c | $(BUILD)/test/draw ; @$(BUILD)/test/draw $< $@
 tests/fuzz/corpus/gguf.expect: tests/fuzz/make_corpus.py ; @python3 $<
 $(BUILD)/test/fault-shim.so: tests/fault/shim.c ; @mkdir -p $(@D) && $(CC) -std=c11 -D_GNU_SOURCE -Wall -Wextra -O1 -g -fPIC -shared -o $@ $< -ldl
