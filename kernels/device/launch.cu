@@ -643,7 +643,7 @@ static const uint8_t *launch_attention(struct cuda *c, const struct attention *x
 static int fuse_attn(struct cuda *c, const struct node *v, int n)
 {
     struct fused_args f;
-    struct attention x;
+    struct attention x = {};
 
     if (v->t[0].ne[1] > R2_16_MAX || !find_attention(c, &x, v, n))
         return 0;

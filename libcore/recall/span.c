@@ -603,6 +603,7 @@ static double walk(struct maker *m, double best, bool show)
             show_spans(m);
         s.from = s.to;
     }
+    m->s = NULL;
     return most;
 }
 
