@@ -30,6 +30,7 @@ struct best {
     struct ask_request *again; /* of the second attempt; NULL: there is none */
     json_t *messages;          /* its messages */
     struct reason_tally tally;
+    struct err why; /* of the verifier: the best so far is printed before it */
     int winner;
 };
 
@@ -183,9 +184,9 @@ static enum err_code score(struct best *b, int from, struct err *e)
         if (b->v[i].solution.n_steps > 0)
             v[n++] = b->v[i].solution;
     }
-    if (code == ERR_OK && n > 0 && !cli_interrupted())
-        code = cli_verifier_score(b->s->verifier, v, n, e);
-    for (int i = from; i < b->n && code == ERR_OK; i++)
+    if (code == ERR_OK && n > 0 && !cli_interrupted() && cli_verifier_score(b->s->verifier, v, n, &b->why))
+        code = b->why.code == ERR_NOMEM ? err_copy(e, &b->why) : ERR_OK;
+    for (int i = from; i < b->n && k < n; i++) /* those that it has said before it failed */
         if (b->v[i].solution.n_steps > 0)
             b->v[i].solution.score = v[k++].score;
     free(v);
@@ -205,7 +206,7 @@ static enum err_code vote(struct best *b, struct err *e)
     free(c);
     if (b->tally.winner < 0 && !cli_interrupted())
         cli_warn("no answer came to its end: the first is shown");
-    if (b->tally.by_majority)
+    if (b->tally.by_majority && b->why.code == ERR_OK)
         cli_warn("the verifier gives every answer 0: the majority decides");
     return ERR_OK;
 }
@@ -383,7 +384,8 @@ static enum err_code find_best(struct best *b, struct err *e)
     }
     if (generate(b, e) || score(b, 0, e) || vote(b, e))
         return e->code;
-    if (s->o->verify != NULL && is_below(b, b->winner) && !cli_interrupted() && try_again(b, e))
+    if (s->o->verify != NULL && is_below(b, b->winner) && !cli_interrupted() && b->why.code == ERR_OK &&
+        try_again(b, e))
         return e->code;
     s->unproven = s->o->strict && is_below(b, b->winner);
     return ERR_OK;
@@ -398,6 +400,8 @@ enum err_code cli_run_best(struct cli_run *s, struct err *e)
     code = b.v != NULL ? find_best(&b, e) : err_nomem(e);
     if (code == ERR_OK)
         code = print_winner(&b, e);
+    if (code == ERR_OK && b.why.code != ERR_OK && b.why.code != ERR_CANCEL)
+        code = err_copy(e, &b.why);
     for (int i = 0; b.v != NULL && i <= b.n_asked; i++) {
         cli_answer_close(&b.v[i].answer);
         ask_solution_free(&b.v[i].solution);

@@ -109,13 +109,38 @@ runs() { grep -qsv ') [ZX] ' "/proc/$1/stat"; }
     try 0 chimere-run -p "$SUM" --verify --verifier cmd:./judge --json
     jq -e '.verify == {score: 0.5, attempts: 1, passed: true}' out
     printf '#!/bin/sh\nexit 5\n' > judge
-    fails 1 'ended with status 5' chimere-run -p "$SUM" --verify --verifier cmd:./judge
+    try 1 chimere-run -p "$SUM" --verify --verifier cmd:./judge
+    grep -q 'ended with status 5' err
+    grep -qx 105 out
+}
+
+@test "what was found is printed before a verifier's error, and after an interrupt" {
+    ask=(env --default-signal=INT chimere-run -p "$ROOMS" --think off --temp 1.5 --seed 3 -n 16 --best-of 6 --vote best)
+    try 0 "${ask[@]}" --vote majority --json
+    jq -r '.search.candidates[1].text' out > second
+    printf '#!/bin/sh\nread l; echo 0.2; read l; echo 0.7; read l; exit 3\n' > judge
+    chmod +x judge
+    try 1 "${ask[@]}" --verifier cmd:./judge
+    cmp out second
+    [ "$(cat err)" = 'chimere-run: --verifier: cmd:./judge: ended with status 3 before solution 3 had a score' ]
+    printf '#!/bin/sh\nread l; echo 0.2; read l; echo 0.7; read l; echo 2\n' > judge
+    try 3 "${ask[@]}" --verifier cmd:./judge --json
+    jq -e '.search | [.candidates[].score] == [0.2, 0.7, null, null, null, null] and .verifier == "cmd:./judge"' out
+    printf '#!/bin/sh\necho $$ > pid\nread l; echo 0.2; read l; echo 0.7; kill -INT $PPID; sleep 99\n' > judge
+    try 130 "${ask[@]}" --verifier cmd:./judge
+    cmp out second
+    [ ! -s err ]
+    no runs "$(cat pid)"
 }
 
 @test "options of several answers that make no sense" {
     fails 2 '--best-of 0' chimere-run -p x --best-of 0
     fails 2 '--best-of 1000000000' chimere-run -p x --best-of 1000000000
     fails 2 'needs --temp' chimere-run -p x --best-of 2
+    fails 1 'the context 3' chimere-run -p "$SUM" --best-of 16 --temp 1 --ctx 3
+    # on the CPU memory is taken as it is written: what does not fit is refused before that
+    [ "$(awk '/MemAvailable/ { print $2 }' /proc/meminfo)" -gt 30000000 ] ||
+        fails 1 '256 sequences of 65536 tokens take' chimere-run -p x --best-of 256 --temp 1 --ctx 65536 --kv f32
     fails 2 'needs a --verifier' chimere-run -p x --best-of 2 --temp 1 --vote weighted
     fails 2 '--vote' chimere-run -p x --vote best
     fails 2 '--verifier' chimere-run -p x --verifier self
