@@ -44,24 +44,6 @@ static double kv_bytes(const struct bench *b)
     return cli_bench_kv_bytes(ro.kv_k, ro.kv_v);
 }
 
-/* A file of the true size without its weights: all there is to know, and to plan with. */
-static enum err_code open_unweighted(struct synth *s, struct err *e)
-{
-    char dir[] = "/tmp/chimere-XXXXXX", path[64];
-    enum err_code code;
-
-    s->b->open.o = s->b->o->model;
-    if (mkdtemp(dir) == NULL)
-        return err_set(e, ERR_IO, "/tmp: cannot make a directory");
-    snprintf(path, sizeof path, "%s/holes.gguf", dir);
-    code = shape_write_holes(s->shape, path, e);
-    if (code == ERR_OK)
-        code = gguf_open(&s->b->open.gguf, path, e);
-    unlink(path);
-    rmdir(dir);
-    return code == ERR_OK ? eval_traffic(&s->t, s->b->open.gguf, e) : code;
-}
-
 static void describe_shape(struct synth *s)
 {
     int64_t bytes = shape_bytes(s->shape);
@@ -123,7 +105,7 @@ enum err_code cli_bench_cmd_synth(struct bench *b, struct err *e)
     if (shape_open(&s.shape, b->o->shape, b->o->mix, e))
         return e->code;
     s.ctx_tokens = b->o->model.ctx_tokens > 0 ? b->o->model.ctx_tokens : 8192;
-    code = open_unweighted(&s, e);
+    code = cli_open_shape(&b->open, &b->o->model, s.shape, e) ? e->code : eval_traffic(&s.t, b->open.gguf, e);
     if (code == ERR_OK && b->o->model.vram != NULL)
         code = plan_device(&s, e);
     if (code == ERR_OK) {

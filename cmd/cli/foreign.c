@@ -86,7 +86,6 @@ static const struct {
     { "prio|prio-*", NULL, "not supported: use nice(1)" },
     { "escape|-e", NULL, "use the shell's $'...\\n'" },
     { "rope-freq-base|rope-*|yarn-*", NULL, "not supported: the file says it" },
-    { "shape", NULL, "--plan is for a file; for a shape: chimere-bench synth --shape NAME --vram SIZE" },
     { "card", NULL, "use --vram SIZE, the memory of the card" },
     { "list-devices", NULL, "--version lists them" },
     { "kv-offload|no-kv-offload|-kvo|-nkvo|-no-kvo", NULL,
@@ -175,11 +174,13 @@ static const struct {
       "context|cors|drain|dvts|"
       "embed-layer|errors|expert-profile|files|files-size|grammar|kv-tokens|listen|logit-bias|logits|logits-last|"
       "logprobs|max-body|max-queue|metrics-names|"
-      "messages|min-tokens|notice|now|output|parallel|parse|pipeline|pipeline-state|prompt|rate|reasoning|reasoning-"
+      "messages|min-tokens|mix|notice|now|output|parallel|parse|pipeline|pipeline-state|prompt|rate|reasoning|"
+      "reasoning-"
       "budget|"
       "reasoning-budget-message|"
       "reasoning-effort|reasoning-grace|reasoning-min|regex|render|schema|seed|"
-      "session|shard|step-end|stop|stop-token|stuck|system|think|table-memory|timeout|tokens|tool-choice|tools|vars|"
+      "session|shape|shard|step-end|stop|stop-token|stuck|system|think|table-memory|timeout|tokens|tool-choice|tools|"
+      "vars|"
       "verifier|verifier-time|vote",
       true },
     { "check|continue|detokenize|drop-oldest|engram-drafts|ignore-eos|inspect|interactive|json|jsonl|lenient|"

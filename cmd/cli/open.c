@@ -9,10 +9,12 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/expert_uses.h"
 #include "gguf/gguf.h"
 #include "run/placement.h"
+#include "shape/shape.h"
 #include "text/text.h"
 
 void cli_open_check(const struct cli *cli, const struct cli_model_opts *o)
@@ -79,6 +81,24 @@ enum err_code cli_open(struct cli_opened *x, const struct cli_model_opts *o, str
         return e->code;
     x->load_ms += clock_ms() - from;
     return ERR_OK;
+}
+
+enum err_code cli_open_shape(struct cli_opened *x, const struct cli_model_opts *o, const struct shape *shape,
+                             struct err *e)
+{
+    char dir[] = "/tmp/chimere-XXXXXX";
+    enum err_code code;
+
+    x->o = *o;
+    if (check_kv(o, e))
+        return e->code;
+    if (mkdtemp(dir) == NULL)
+        return err_set(e, ERR_IO, "/tmp: cannot make a directory");
+    snprintf(x->path, sizeof x->path, "%s/holes.gguf", dir);
+    code = shape_write_holes(shape, x->path, e) ? e->code : gguf_open(&x->gguf, x->path, e);
+    unlink(x->path);
+    rmdir(dir);
+    return code;
 }
 
 static enum err_code check_kind(const struct cli_opened *x, struct err *e)

@@ -21,6 +21,7 @@
 #include "run/run.h"
 
 struct run_placement;
+struct shape;
 
 enum { CLI_REPACK_AUTO, CLI_REPACK_OFF };
 /* As the options set it (table.h has their rows); all zero: none was given. */
@@ -68,6 +69,9 @@ struct cli_opened {
 
 /* The file that the options name; a program may set path, gguf and o itself instead. */
 MUST_CHECK enum err_code cli_open(struct cli_opened *x, const struct cli_model_opts *o, struct err *e);
+/* The same for a shape, in place of a file: of its true size and without weights, all there is to plan with. */
+MUST_CHECK enum err_code cli_open_shape(struct cli_opened *x, const struct cli_model_opts *o, const struct shape *shape,
+                                        struct err *e);
 /* need false: a file without a tokenizer of a known kind is no error. */
 MUST_CHECK enum err_code cli_open_text(struct cli_opened *x, bool need, struct err *e);
 MUST_CHECK enum err_code cli_open_model(struct cli_opened *x, struct err *e);

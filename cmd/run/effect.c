@@ -189,6 +189,9 @@ const struct cli_pair cli_run_pairs[] = {
     { "rate|redact|log-size", CLI_NEEDS, "log", NULL, 0 },
     { "answer", CLI_NEEDS, "rate", NULL, 0 },
     { "pipeline-state", CLI_NEEDS, "pipeline", NULL, 0 },
+    { "shape", CLI_NEEDS, "plan", NULL, 0 },
+    { "shape", CLI_EXCLUDES, "model|lora|session", "it is no model in a file", 0 },
+    { "mix", CLI_NEEDS, "shape", NULL, 0 },
     { NULL, CLI_NEEDS, NULL, NULL, 0 },
 };
 
@@ -341,8 +344,8 @@ static void check_operands(const struct cli *cli, struct cli_run_options *o, uns
 {
     if (mode & (INSPECT | PLAN) && *files != NULL && o->model.file != NULL)
         cli_usage("the model is named twice: by -m, and without an option");
-    if (mode & PLAN && *files != NULL && files[1] != NULL)
-        cli_usage("--plan takes one model");
+    if (mode & PLAN && *files != NULL && (o->shape != NULL || files[1] != NULL))
+        cli_usage("--plan takes one %s", o->shape != NULL ? "shape, or a file" : "model");
     if (mode & (INSPECT | PLAN) && *files != NULL)
         o->model.file = *files;
     if (mode & SHOW && *files == NULL && o->session == NULL)

@@ -80,6 +80,8 @@ static const struct cli_opt opts[] = {
     ROWS_RUNNING(o.model),
     ROW_EXPERTS(o.model),
     ROWS_PLAN(o.model),
+    STRING(0, "shape", "spec", "with --plan: no file, a known shape", &o.shape),
+    STRING(0, "mix", "name", "its types: q4_k_m (default), ramp, q8_0 ...", &o.mix),
     SECTION("Tools for scripts"),
     FLAG(0, "tokenize", "print the prompt's token ids, a JSON array", &o.tokenize),
     FLAG(0, "detokenize", "print the text of a JSON array of token ids", &o.detokenize),
@@ -138,7 +140,8 @@ struct cli_run_options *cli_run_options(const struct cli **of, int argc, char **
     *files = argv + cli_parse(&cli, argc, argv);
     set_verbosity();
     /* Where the model is used to answer. */
-    if (!o.inspect && !o.check && o.parse.format == NULL && o.render.template_path == NULL && o.rate == NULL)
+    if (!o.inspect && o.shape == NULL && !o.check && o.parse.format == NULL && o.render.template_path == NULL &&
+        o.rate == NULL)
         cli_model_defaults(&cli, o.model.plan && **files != NULL ? **files : o.model.file);
     cli_exclude(&cli, "quiet", "verbose");
     set_verbosity();

@@ -5,6 +5,7 @@
 #include "run/best.h"
 #include "run/program.h"
 #include "run/run.h"
+#include "shape/shape.h"
 
 #define CTX_ROOM    8192  /* tokens for an answer without -n */
 #define TALK_ROOM   16384 /* tokens for a conversation */
@@ -76,6 +77,18 @@ struct run_opts cli_run_sizes(const struct cli_run *s, bool plain, int *n_spare)
     return ro;
 }
 
+static enum err_code open_shape(struct cli_run *s, struct err *e)
+{
+    struct shape *shape;
+    enum err_code code = shape_open(&shape, s->o->shape, s->o->mix != NULL ? s->o->mix : "q4_k_m", e);
+
+    if (code)
+        return code;
+    code = cli_open_shape(&s->open, &s->o->model, shape, e);
+    shape_close(shape);
+    return code;
+}
+
 enum err_code cli_run_plan(struct cli_run *s, char *const *files, int *status, struct err *e)
 {
     struct run_opts ro;
@@ -83,7 +96,9 @@ enum err_code cli_run_plan(struct cli_run *s, char *const *files, int *status, s
     int n_spare;
 
     (void)files, (void)status;
-    if (cli_open(&s->open, &s->o->model, e) || cli_open_model(&s->open, e))
+    if (s->o->shape == NULL ? cli_open(&s->open, &s->o->model, e) : open_shape(s, e))
+        return e->code;
+    if (cli_open_model(&s->open, e))
         return e->code;
     ro = cli_run_sizes(s, true, &n_spare);
     train = model_info(s->open.model)->ctx_train;

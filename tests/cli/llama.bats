@@ -181,8 +181,7 @@ END_OF
     printf 12 | chimere-run --check -jf s
 }
 
-@test "shapes, cards and pages: the message says where they are" {
-    fails 2 "--shape: --plan is for a file; for a shape: chimere-bench synth --shape NAME --vram SIZE" chimere-run --plan --shape x
+@test "cards and pages: the message says where they are" {
     fails 2 "--card: use --vram SIZE" chimere-run --plan --card 5060ti
     fails 2 "--no-webui: the page to chat with comes with --listen" chimere-serve-stdio --no-webui
 }

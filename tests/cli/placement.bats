@@ -175,6 +175,15 @@ exact='(.total_bytes == .fixed_bytes + .device_weight_bytes + .kv_bytes + .state
     done
     try 1 chimere-bench synth --shape qwen3.6-35b-a3b --ctx 256k --vram 5500M --kv f16
     grep -q 'too little' err
+    # chimere-run plans a shape as it plans a file, and as synth does
+    shape() { chimere-run --plan --json --shape qwen3.6-35b-a3b --ctx 64k --vram 16G "$@"; }
+    [ "$(shape --mix ramp | jq -cS .)" = "$(plan --vram 16G --mix ramp | jq -cS .plan)" ]
+    [ "$(shape | jq -cS .)" = "$(shape --mix q4_k_m | jq -cS .)" ]
+    fails 2 "shape 'x' is not known" chimere-run --plan --shape x
+    fails 2 '--mix needs --shape' chimere-run --plan --mix ramp
+    fails 2 '--shape needs --plan' chimere-run -p x --shape qwen3.6-35b-a3b
+    fails 2 'do not go together' chimere-run --plan --shape qwen3.6-35b-a3b -m x
+    fails 2 '--plan takes one shape, or a file' chimere-run --plan --shape qwen3.6-35b-a3b x
     # experts that are more than the memory of this machine
     plan --mix q8_0 --ctx 256k --vram 16G > r
     chimere-bench synth --shape qwen3.6-35b-a3b --mix q8_0 --ctx 256k --vram 16G --table > out
