@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""retrieval.py INDEX QUESTIONS HALF - how often the right text is among the first 1, 3 and 10 of an index.
+"""retrieval.py QUESTIONS HALF INDEX [STATIC [WEIGHTS TOKENIZER]] - how often the right text is among the first 1, 3 and 10 of an index.
 
-INDEX has the product's manuals (chimere-engram-build index -o INDEX man), QUESTIONS is share/eval/retrieval.tsv, HALF is
-tune or test. A text is right if it is of the question's manual and the item of the question begins a paragraph of it.
+INDEX has the product's manuals (chimere-engram-build index -o INDEX man), STATIC has them with --embedder, WEIGHTS and
+TOKENIZER are files of PyPI's wordllama, which is measured, too. QUESTIONS is share/eval/retrieval.tsv, HALF tune or
+test. A text is right if it is of the question's manual and the item of the question begins a paragraph of it.
 Prints a table by mode, beside FTS5 of SQLite with its Porter stemmer over the same texts; 95 % intervals by Wilson.
 """
 import json
@@ -11,38 +12,23 @@ import math
 import os
 import re
 import sqlite3
-import struct
 import subprocess
 import sys
 
 TOP = (1, 3, 10)
 
 
-def texts_of(path):
-    """[(file, heading, text)] of an index of version 2, see chimere-index(5)."""
-    data = open(path, 'rb').read()
-    word = struct.unpack('<64Q', data[:512])
-    n, dims, text_bytes, n_words, word_bytes, postings, upper, graph = (word[i] for i in (4, 5, 7, 8, 9, 10, 11, 12))
-    n_files, file_bytes, heading_bytes = word[15:18]
-    row = 4 * ((dims + 15) // 16 * 16)
-    sizes = [row, n * row, 8 * n, text_bytes, 4 * n, 8 * n_words, word_bytes, 8 * n_words, 8 * postings, graph * n,
-             graph * 128 * n, graph * 64 * upper, 24 * n, 8 * n_files, 8 * n_files, file_bytes, 8 * n, heading_bytes]
-    at, part = 512, []
-    for size in sizes:
-        part.append(data[at:at + size])
-        at += (size + 63) // 64 * 64
+PROGRAM = os.environ.get('BIN', 'bin') + '/chimere-engram-build'
 
-    def cut(ends, raw):
-        ends = struct.unpack('<%dQ' % (len(ends) // 8), ends)
-        return [raw[a:b].decode() for a, b in zip((0,) + ends, ends)]
-    files, texts, headings = cut(part[14], part[15]), cut(part[2], part[3]), cut(part[16], part[17])
-    file_of = [struct.unpack('<QQII', part[12][24 * i:24 * i + 24])[2] for i in range(n)]
-    return [(os.path.basename(files[file_of[i]]), headings[i], texts[i]) for i in range(n)]
+
+def texts_of(index):
+    """[(file, heading, text)]"""
+    lines = subprocess.run([PROGRAM, 'dump', index], capture_output=True, check=True).stdout.splitlines()
+    return [(os.path.basename(o['file']), o.get('heading', ''), o['text']) for o in map(json.loads, lines)]
 
 
 def ours(index, questions, how):
-    program = os.environ.get('BIN', 'bin') + '/chimere-engram-build'
-    out = subprocess.run([program, 'query', '-k', '10', *how, index], input='\n'.join(questions), text=True,
+    out = subprocess.run([PROGRAM, 'query', '-k', '10', *how, index], input='\n'.join(questions), text=True,
                          capture_output=True, check=True).stdout
     found = [[] for _ in questions]
     for line in out.splitlines():
@@ -64,6 +50,16 @@ def fts5(texts, questions):
     return found
 
 
+def wordllama(texts, questions, weights, tokenizer):
+    import numpy
+    from safetensors.numpy import load_file
+    from tokenizers import Tokenizer
+    from wordllama.inference import WordLlamaInference
+    model = WordLlamaInference(load_file(weights)['embedding.weight'], Tokenizer.from_file(tokenizer))
+    a = model.embed([h + '\n' + t for _, h, t in texts], norm=True)
+    return [[int(i) for i in numpy.argsort(-(a @ v), kind='stable')[:10]] for v in model.embed(questions, norm=True)]
+
+
 def fused(a, b):
     out = []
     for x, y in zip(a, b):
@@ -83,7 +79,7 @@ def wilson(k, n, z=1.96):
 
 
 def main():
-    index, path, half = sys.argv[1:]
+    path, half, index, *others = sys.argv[1:]
     rows = [line.rstrip('\n').split('\t') for line in open(path)]
     rows = [r for r in rows if r[0] == half]
     texts = texts_of(index)
@@ -93,13 +89,17 @@ def main():
         right.append({i for i, (f, _, t) in enumerate(texts) if f == manual and begins.search(t)})
         assert right[-1], (manual, item)
     questions = [r[2] for r in rows]
-    vectors = struct.unpack('<64Q', open(index, 'rb').read(512))[5] > 0
-    modes = [('`--bm25 --exact`', ours(index, questions, ['--bm25', '--exact'])),
-             ('`--bm25`', ours(index, questions, ['--bm25']))]
-    if vectors:
-        modes += [('the model\'s vectors', ours(index, questions, ['--vectors', 'only'])), ('`--hybrid`', ours(index, questions, ['--hybrid']))]
+    modes = [('`--bm25`', ours(index, questions, ['--bm25'])),
+             ('`--bm25 --exact`', ours(index, questions, ['--bm25', '--exact'])),
+             ("the model's vectors", ours(index, questions, ['--vectors', 'only'])),
+             ('both, the default', ours(index, questions, []))]
+    if others:
+        modes += [('static vectors, `--embedder`', ours(others[0], questions, ['--vectors', 'only'])),
+                  ('both', ours(others[0], questions, []))]
     porter = fts5(texts, questions)
-    modes += [('SQLite FTS5, porter', porter), ('`--bm25` and FTS5, by rank', fused(modes[1][1], porter))]
+    modes += [('SQLite FTS5, porter', porter), ('`--bm25` and FTS5, by rank', fused(modes[0][1], porter))]
+    if others[1:]:
+        modes.append(("PyPI's wordllama", wordllama(texts, questions, *others[1:])))
     print('%d texts, %d questions of half "%s"\n' % (len(texts), len(rows), half))
     print('| mode | named, at 1 / 3 / 10 | at 3, 95 % | paraphrased, at 1 / 3 / 10 | at 3, 95 % |')
     print('|---|---|---|---|---|')

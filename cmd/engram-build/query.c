@@ -66,7 +66,7 @@ static enum err_code search(struct query *q, struct str text, int k, struct reca
         code = recall_words(q->r, q->m.x.text, text, q->o->exact, DEPTH, a, &n_a, e) ||
                        (took && search_near(q, DEPTH, b, &n_b, e))
                    ? e->code
-                   : recall_fuse(a, n_a, b, n_b, k, hits, n, e);
+                   : recall_fuse(q->r, q->m.v, a, n_a, b, n_b, k, hits, n, e);
     }
     q->ms += clock_ms() - from;
     return code;

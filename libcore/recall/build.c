@@ -380,7 +380,7 @@ static enum err_code sort_by_stem(struct lists *l, struct err *e)
 
 /* ---- the file ---- */
 
-/* The mean of all, or that of the old index, taken away from each that does not come from there. */
+/* The mean of all vectors of a model, or that of the old index, taken away from each that does not come from there. */
 static enum err_code center(struct recall_builder *b, float *mean, struct err *e)
 {
     const uint64_t dims = (uint64_t)b->v.dims;
@@ -400,7 +400,8 @@ static enum err_code center(struct recall_builder *b, float *mean, struct err *e
     for (uint64_t i = 0; i < b->n; i++)
         for (uint64_t d = 0; d < dims; d++)
             sum[d] += (double)v[i * b->stride + d];
-    for (uint64_t d = 0; d < dims && b->n > 1; d++) /* one text has no direction from the mean */
+    /* One text has no direction from the mean, and what was made to be compared finds more without it. */
+    for (uint64_t d = 0; d < dims && b->n > 1 && b->v.maker == RECALL_MODEL; d++)
         mean[d] = (float)(sum[d] / (double)b->n);
     free(sum);
     for (uint64_t i = 0; i < b->n; i++)

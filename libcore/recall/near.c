@@ -8,7 +8,7 @@
 #include "base/simd.h"
 #include "recall/internal.h"
 
-enum { RANKS_FROM = 10, GRAIN = 512 };
+enum { GRAIN = 512 };
 
 /* ---- lists ---- */
 
@@ -35,32 +35,6 @@ static int by_text(const void *a, const void *b)
     const struct recall_hit *x = a, *y = b;
 
     return (x->text > y->text) - (x->text < y->text);
-}
-
-enum err_code recall_fuse(const struct recall_hit *a, int n_a, const struct recall_hit *b, int n_b, int k,
-                          struct recall_hit *hits, int *n, struct err *e)
-{
-    struct recall_hit *v = malloc(((size_t)n_a + (size_t)n_b + 1) * sizeof *v);
-
-    if (v == NULL)
-        return err_nomem(e);
-    for (int i = 0; i < n_a + n_b; i++) {
-        const int rank = i < n_a ? i : i - n_a;
-
-        v[i] = i < n_a ? a[i] : b[rank];
-        v[i].score = 1.0F / (float)(RANKS_FROM + rank);
-    }
-    qsort(v, (size_t)(n_a + n_b), sizeof *v, by_text);
-    *n = 0;
-    for (int i = 0; i < n_a + n_b; i++) {
-        if (i + 1 < n_a + n_b && v[i + 1].text == v[i].text) {
-            v[i + 1].score += v[i].score; /* of two: exact in either order */
-            v[i + 1].share = fmaxf(v[i].share, v[i + 1].share);
-        } else
-            recall_keep(hits, n, k, v[i]);
-    }
-    free(v);
-    return ERR_OK;
 }
 
 /* ---- vectors ---- */
@@ -174,4 +148,54 @@ enum err_code recall_near(const struct recall *r, const float *v, int k, bool al
                                                        : recall_graph_search(&g, to, k, hits, n, e);
     free(to);
     return code;
+}
+
+/* ---- both ---- */
+
+/* The weights of BM25's score beside the best one, of the share and of the cosine: learnt on the half `tune` of
+ * share/eval/retrieval.tsv for a model's vectors and for static ones, and rounded. */
+static const int weights[2][3] = { { 1, 1, 1 }, { 1, 2, 3 } };
+
+enum err_code recall_fuse(const struct recall *r, const float *v, const struct recall_hit *words, int n_words,
+                          const struct recall_hit *near, int n_near, int k, struct recall_hit *hits, int *n,
+                          struct err *e)
+{
+    const size_t n_all = (size_t)n_words + (size_t)n_near;
+    const int *weight = weights[r->s.maker != RECALL_MODEL];
+    const float most = n_words > 0 ? words[0].score : 1, least = n_near > 0 ? near[n_near - 1].score : 0;
+    struct recall_hit *all = malloc((n_all + 1) * sizeof *all);
+    float *to = calloc((size_t)r->stride + 1, sizeof *to);
+
+    if (all == NULL || to == NULL) {
+        free(all);
+        free(to);
+        return err_nomem(e);
+    }
+    if (n_near > 0)
+        recall_aim(r, v, to);
+    for (size_t i = 0; i < n_all; i++) {
+        const bool by_words = i < (size_t)n_words;
+        const struct recall_hit h = by_words ? words[i] : near[i - (size_t)n_words];
+        const float *own = r->vector + (uint64_t)h.text * r->stride;
+        float cosine = by_words ? least : h.score; /* where it cannot be known, the least that was found */
+
+        if (by_words && n_near > 0 && r->s.outside_bytes == 0)
+            cosine = r->dot(to, own, r->stride);
+        all[i] = h;
+        all[i].score = (float)weight[2] * cosine;
+        if (by_words)
+            all[i].score += (float)weight[0] * (most > 0 ? h.score / most : 0) + (float)weight[1] * h.share;
+    }
+    qsort(all, n_all, sizeof *all, by_text);
+    *n = 0;
+    for (size_t i = 0; i < n_all; i++) {
+        if (i + 1 < n_all && all[i + 1].text == all[i].text) { /* in both lists: what words give is the more */
+            all[i + 1].score = fmaxf(all[i].score, all[i + 1].score);
+            all[i + 1].share = fmaxf(all[i].share, all[i + 1].share);
+        } else
+            recall_keep(hits, n, k, all[i]);
+    }
+    free(all);
+    free(to);
+    return ERR_OK;
 }

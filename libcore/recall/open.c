@@ -312,8 +312,8 @@ struct recall_info recall_info(const struct recall *r)
 
 bool recall_same_vectors(const struct recall *r, const struct recall_vectors *v)
 {
-    return r->s.dims > 0 && r->s.maker == v->maker && r->s.model == v->model &&
-           r->s.layer == (uint64_t)v->layer && (v->dims == 0 || r->s.dims == (uint64_t)v->dims);
+    return r->s.dims > 0 && r->s.maker == v->maker && r->s.model == v->model && r->s.layer == (uint64_t)v->layer &&
+           (v->dims == 0 || r->s.dims == (uint64_t)v->dims);
 }
 
 /* Part i of bytes that are cut at `end`. */

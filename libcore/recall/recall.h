@@ -65,7 +65,7 @@ struct recall_origin recall_origin_of(const struct recall *r, int64_t i);
 
 struct recall_hit {
     int64_t text;
-    float score; /* by words: BM25's; by vectors: the cosine; of both: the sum of reciprocal ranks */
+    float score; /* by words: BM25's; by vectors: the cosine; of both: recall_fuse() */
     float share; /* by words: how much of the query's weight the text's words have, 0 .. 1 */
 };
 /* Each search fills hits[0 .. *n), best first, equal ones in the order of the file; at most k <= RECALL_HITS_MAX. */
@@ -87,9 +87,9 @@ void recall_aim(const struct recall *r, const float *v, float *to);
  * vector, even if there is a graph. pool may be NULL. */
 MUST_CHECK enum err_code recall_near(const struct recall *r, const float *v, int k, bool all, struct pool *pool,
                                      struct recall_hit *hits, int *n, struct err *e);
-/* Joins two lists by reciprocal ranks (Cormack, Clarke and Büttcher 2009, with 10 instead of their 60, because the
- * lists are short). */
-MUST_CHECK enum err_code recall_fuse(const struct recall_hit *a, int n_a, const struct recall_hit *b, int n_b, int k,
+/* Joins the hits of words and those of vectors, near v, by a sum of their scores with learnt weights. */
+MUST_CHECK enum err_code recall_fuse(const struct recall *r, const float *v, const struct recall_hit *words,
+                                     int n_words, const struct recall_hit *near, int n_near, int k,
                                      struct recall_hit *hits, int *n, struct err *e);
 
 /* The part of a text, of at most n bytes and of whole words, that has the most words of the query; where it has none,

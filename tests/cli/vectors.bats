@@ -14,18 +14,17 @@ ask() { chimere-engram-build query --vectors only -k 9 "$@" x.index | jq -c '[.t
 
 @test "vectors: a command makes those of texts and questions" {
     make_command embed "$COUNT"
-    # the mean of the vectors is 2, 2
     printf 'aaaa\nbbbb\n\n"a\taab\xc3\xa9\nabbb\n' > in
     index --lines --embed-command './embed "two words"' in
     [ "$(wc -l < runs)" -eq 1 ]
     [ "$(cat got)" = "$(printf '"aaaa"\n"bbbb"\n"\\"a\\taab\xc3\xa9"\n"abbb"')" ]
     cp got all
-    [ "$(ask --embed-command ./embed -p aaab)" = '["aaaa",1] ["\"a\taabé",1] ["bbbb",-1] ["abbb",-1] ' ]
+    [ "$(ask --embed-command ./embed -p aaab)" = '["\"a\taabé",1] ["aaaa",0.949] ["abbb",0.6] ["bbbb",0.316] ' ]
     [ "$(wc -l < runs)" -eq 2 ]
     chimere-engram-build query --bm25 -p aaaa x.index | jq -e '.text == "aaaa"'
     # several questions go to one process; words and vectors together
     printf 'aaab\nabbb\n' | chimere-engram-build query -k 1 --embed-command ./embed x.index |
-        jq -se 'map(.text) == ["aaaa", "abbb"]'
+        jq -se 'map(.text) == ["\"a\taabé", "abbb"]'
     [ "$(wc -l < runs)" -eq 3 ]
     fails 3 "its vectors are from elsewhere: --embed-command" chimere-engram-build query -p a x.index
     make_command longer 'echo "[1, 2, 3]"'
@@ -90,7 +89,7 @@ ask() { chimere-engram-build query --vectors only -k 9 "$@" x.index | jq -c '[.t
     printf '[4, 0]\n[0, 4]\r\n' > v
     index --lines --vectors v in
     make_command embed "$COUNT"
-    [ "$(ask --embed-command ./embed -p aaab)" = '["aaaa",1] ["bbbb",-1] ' ]
+    [ "$(ask --embed-command ./embed -p aaab)" = '["aaaa",0.949] ["bbbb",0.316] ' ]
     cp x.index json
     # the texts as they are counted
     chimere-engram-build dump x.index | jq -se 'map([.type, .id, .text, .file, .line]) ==

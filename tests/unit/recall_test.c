@@ -488,21 +488,35 @@ static void other_forms_of_words(void **state)
     recall_close(r);
 }
 
-static void lists_are_fused_by_rank(void **state)
+/* Two lists, whose weights depend on what made the vectors. */
+static void hits_of_words_and_vectors_are_joined(void **state)
 {
-    const struct recall_hit a[] = { { 4, 9, 0.5F }, { 1, 8, 0.1F }, { 2, 7, 0.1F } },
-                            b[] = { { 2, 0.9F, 0 }, { 3, 0.1F, 0 } };
-    struct recall_hit hits[3];
+    const struct recall_hit a[] = { { 4, 9, 0.5F }, { 1, 4.5F, 0.25F } }, b[] = { { 2, 0.9F, 0 }, { 3, 0.1F, 0 } };
+    struct recall_hit hits[5], near[2];
+    struct recall *r;
     struct err e = { 0 };
     int n;
 
     (void)state;
-    must(recall_fuse(a, 3, b, 2, 3, hits, &n, &e), &e);
-    assert_int_equal(n, 3);
-    assert_int_equal(hits[0].text, 2);
-    assert_int_equal(hits[1].text, 4);
-    assert_int_equal(hits[2].text, 1); /* of equal ones the first text */
-    assert_true(fabs((double)hits[0].score - (1.0 / 10 + 1.0 / 12)) < 1e-6 && hits[0].share == 0.1F);
+    build(in("o"), 5, false);
+    r = open_index(in("o"));
+    must(recall_near(r, vectors[4], 2, true, NULL, near, &n, &e), &e); /* 4 itself, and another */
+    must(recall_fuse(r, vectors[4], a, 2, near, 2, 5, hits, &n, &e), &e);
+    assert_int_equal(hits[0].text, 4);
+    assert_true(n >= 2 && n <= 4 && fabs((double)hits[0].score - 2.5) < 1e-5 && hits[0].share == 0.5F);
+    r->s.maker = RECALL_EMBEDDER; /* 1, 2 and 3 */
+    must(recall_fuse(r, vectors[4], a, 2, near, 2, 5, hits, &n, &e), &e);
+    assert_true(hits[0].text == 4 && fabs((double)hits[0].score - 5) < 1e-5);
+    r->s.outside_bytes = 1; /* of text 1 the cosine is not known: 0.1 at most */
+    must(recall_fuse(r, vectors[4], a, 2, b, 2, 5, hits, &n, &e), &e);
+    assert_true(n == 4 && hits[0].text == 2 && fabs((double)hits[0].score - 2.7) < 1e-5);
+    assert_true(hits[1].text == 4 && fabs((double)hits[1].score - 2.3) < 1e-5);
+    assert_true(hits[2].text == 1 && fabs((double)hits[2].score - 1.3) < 1e-5 && hits[3].text == 3);
+    must(recall_fuse(r, vectors[4], a, 2, NULL, 0, 1, hits, &n, &e), &e);
+    assert_true(n == 1 && hits[0].text == 4 && hits[0].score == 2);
+    must(recall_fuse(r, vectors[4], NULL, 0, NULL, 0, 1, hits, &n, &e), &e);
+    assert_int_equal(n, 0);
+    recall_close(r);
 }
 
 /* Every byte that is changed, and every length that is cut, is seen. */
@@ -567,7 +581,7 @@ int main(void)
         cmocka_unit_test(words_of_scripts),
         cmocka_unit_test(words_have_stems),
         cmocka_unit_test(other_forms_of_words),
-        cmocka_unit_test(lists_are_fused_by_rank),
+        cmocka_unit_test(hits_of_words_and_vectors_are_joined),
         cmocka_unit_test(damage_is_seen),
         cmocka_unit_test(few_texts),
     };
