@@ -42,6 +42,22 @@ ask() # TITLE OPTIONS...
 ask "a sum, thinking" --think=on -p "What is 388266 + 620280 + 3753?"
 ask "a fact, at once" --think=off -p "What does the C function strtod do?"
 ask "a tool" --think=on --tools share/demo/tools.json -p "Can you convert 315 GBP to EUR?"
+
+verifier='cmd:bash share/demo/recompute.sh'
+hard='A train travels 106 kilometers per hour for 6 hours and then another 2 kilometers. How many kilometers does it travel in total?'
+sum() # OPTIONS...: -v says of each answer how the command scores it
+{
+    printf '$ chimere-run -v %s -p "..."\n\n' "${*/cmd:*/\'$verifier\'}"
+    "$run" -v "$@" -p "$hard" < /dev/null > "$files/answer" 2> "$files/notes" || {
+        cat "$files/notes"
+        exit 1
+    }
+    grep '^answer ' "$files/notes" || true
+    printf '%s%s%s\n\n' "$bold" "$(cat "$files/answer")" "$plain"
+}
+printf '\n%s== a sum that it gets wrong: the answer of eight that a command has checked%s\n%s\n\n' "$bold" "$plain" "$hard"
+sum --temp 0
+sum --temp 1 --seed 2 --best-of 8 --vote weighted --verifier "$verifier"
 drafter=share/models/chimere-nano-dflash.gguf
 printf '\n%s== two sums, plain and with guesses: the same text in fewer steps%s\n' "$bold" "$plain"
 printf '$ chimere-bench speculate --draft %s --fixed --limit 2 --reps 1 --table share/eval/math.jsonl\n\n' "$drafter"

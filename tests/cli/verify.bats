@@ -133,6 +133,16 @@ runs() { grep -qsv ') [ZX] ' "/proc/$1/stat"; }
     no runs "$(cat pid)"
 }
 
+@test "the demo's hard sum: greedy is wrong, what a command has checked is right" {
+    hard=$(sed -n "s/^hard='\(.*\)'$/\1/p" "$ROOT/share/demo.sh")
+    [ "$(chimere-run --temp 0 -p "$hard")" = 'The answer is 698.' ]
+    [ $((106 * 6 + 2)) -eq 638 ]
+    try 0 chimere-run --temp 1 --seed 2 --best-of 8 --vote weighted --verifier "cmd:bash '$ROOT/share/demo/recompute.sh'" -p "$hard" --json
+    jq -e '.text == "The answer is 638." and ([.search.candidates[] | .score == (if .answer == "638" then 1 else 0 end)] | all)' out
+    try 0 chimere-run --temp 1 --seed 2 --best-of 8 -p "$hard"
+    grep -qx 'The answer is 698.' out
+}
+
 @test "options of several answers that make no sense" {
     fails 2 '--best-of 0' chimere-run -p x --best-of 0
     fails 2 '--best-of 1000000000' chimere-run -p x --best-of 1000000000
