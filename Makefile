@@ -124,8 +124,8 @@ lint: ## clang-tidy with the checks of .clang-tidy, where it is installed; `make
 	@command -v clang-tidy > /dev/null || { echo 'lint: clang-tidy is not installed'; exit 0; }; \
 	    printf '%s\n' $(LIB_C) $(wildcard cmd/*.c cmd/*/*.c) | xargs -P $$(nproc) -n 8 sh -c \
 	    'clang-tidy --quiet "$$@" -- -std=c11 $(subst ','\'',$(CPPFLAGS))' lint 2> /dev/null
-editor compile_commands.json: ## write compile_flags.txt and compile_commands.json, which clangd and clang-tidy read
-	@printf '%s\n' -std=c11 $(CPPFLAGS) -Itests > compile_flags.txt; $(MAKE) -nB all tests | bash tests/compile_commands.sh > compile_commands.json
+editor compile_commands.json: ; @printf '%s\n' -std=c11 $(CPPFLAGS) -Itests > compile_flags.txt; $(MAKE) -nB all tests | bash tests/compile_commands.sh > compile_commands.json ## write compile_flags.txt and compile_commands.json, which clangd and clang-tidy read
+proof-nightly: all ; @PATH="$(abspath $(BIN)):$$PATH" nice -n 19 bash bench/nightly-week.sh $(WEEK) ## a week of nights on made-up facts, an hour on 2 cores: WEEK='DAYS FACTS CPU_TIME'
 bench-quant: all ; @BIN='$(BIN)' nice -n 19 bash bench/quant.sh $(MODEL) $(TEXT) ## KL by size for mixes of chimere-quantize, hours: MODEL TEXT
 SHARE   = $(DESTDIR)$(PREFIX)/share
 install: all ## programs, manuals, completions, embedded model, task sets, recipes, jobs: PREFIX, DESTDIR
@@ -146,5 +146,5 @@ clean: ; rm -rf build bin $(DATA) tests/fuzz/corpus/gguf ## remove build/ and bi
 #? one test      make tests, then build/test/NAME_test or BIN=bin bats -f NAME tests/cli/FILE.bats
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 } sub(/^#[?] /, "")' $(firstword $(MAKEFILE_LIST))
-.PHONY: all tests unit picture check-gpu fuzz deps demo check check-fast check-clients format lint editor compile_commands.json bench-quant install uninstall clean help always
+.PHONY: all tests unit picture check-gpu fuzz deps demo check check-fast check-clients format lint editor compile_commands.json bench-quant proof-nightly install uninstall clean help always
 .SECONDARY:

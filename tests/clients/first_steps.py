@@ -652,6 +652,19 @@ def of_dspy():
                 raise Small("the text is not what the prompt asks for") from e
             raise
         assert got.answer is not None
+
+    @steps("Plain, BootstrapFewShot")
+    def _():
+        sys.path.insert(0, str(HERE.parents[1] / "share/pipelines"))
+        from dspy_plain import Plain
+        short = dspy.LM(f"openai/{MODEL}", api_base=V1, api_key="none", temperature=0, max_tokens=40, cache=False, num_retries=0,
+                        extra_body={"chat_template_kwargs": {"enable_thinking": False}})
+        dspy.configure(lm=short, adapter=Plain())
+        sums = [dspy.Example(question=f"What is {a} + {a + 3}?", answer=2 * a + 3).with_inputs("question") for a in range(11, 15)]
+        right = lambda wanted, got, trace=None: wanted.answer == got.answer
+        found = dspy.BootstrapFewShot(metric=right, max_bootstrapped_demos=2, max_labeled_demos=2).compile(
+            dspy.Predict("question -> answer: int"), trainset=sums)
+        assert found.demos and isinstance(found(question="What is 20 + 30?").answer, int)
     return steps
 
 
