@@ -178,7 +178,7 @@ static const struct {
       "reasoning-"
       "budget|"
       "reasoning-budget-message|"
-      "reasoning-effort|reasoning-grace|reasoning-min|regex|render|schema|seed|"
+      "reasoning-effort|reasoning-grace|reasoning-min|regex|render|retrieve|retrieve-below|schema|seed|"
       "session|shape|shard|step-end|stop|stop-token|stuck|system|think|table-memory|timeout|tokens|tool-choice|tools|"
       "vars|"
       "verifier|verifier-time|vote",

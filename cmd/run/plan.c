@@ -27,7 +27,8 @@ int64_t cli_run_choose_ctx(const struct cli_run *s)
     int64_t more = s->o->interactive                                         ? TALK_ROOM
                    : s->o->predict_max >= 0 && s->o->predict_max < INT32_MAX ? s->o->predict_max
                                                                              : CTX_ROOM;
-    int64_t ctx = prompt_of(s)->n + more +
+    const int64_t second = s->asked != NULL ? ask_thorough(s->asked)->prompt.n : 0;
+    int64_t ctx = (prompt_of(s)->n > second ? prompt_of(s)->n : second) + more +
                   (s->asked != NULL && ask_thorough(s->asked)->reasons && s->o->predict_max >= 0 ? CTX_ROOM : 0);
 
     if (s->o->model.ctx_tokens > 0)
@@ -71,7 +72,7 @@ struct run_opts cli_run_sizes(const struct cli_run *s, bool plain, int *n_spare)
         ro.checkpoint_bytes = run_snapshot_bytes(s->open.model); /* where the last message ends */
     if (s->o->interactive)
         ro.checkpoint_bytes = TALK_RUNGS * run_snapshot_bytes(s->open.model); /* for what is taken back */
-    if (s->calibration != NULL)
+    if (s->calibration != NULL || s->o->retrieve == 1)
         ro.checkpoint_bytes += run_snapshot_bytes(s->open.model); /* where the prompts of both answers part */
     *n_spare = make_room(&ro, s);
     return ro;

@@ -111,6 +111,10 @@ static void note_texts(const struct cli_run *s)
     const json_t *one;
     size_t i;
 
+    if (s->asked->retrieves)
+        cli_note("retrieve %s: mean log-probability %.3f without notes", s->stats.doubt.doubted ? "yes" : "no",
+                 (double)s->stats.doubt.mean);
+
     json_array_foreach (s->asked->notes, i, one) {
         const json_t *line = json_object_get(one, "line");
 
@@ -119,6 +123,15 @@ static void note_texts(const struct cli_run *s)
                  line != NULL ? "line" : "text",
                  (int64_t)json_integer_value(line != NULL ? line : json_object_get(one, "id")));
     }
+}
+
+/* What the answer without notes led to. */
+static json_t *json_retrieve(const struct cli_run *s)
+{
+    const struct gen_doubt *d = &s->stats.doubt;
+
+    return json_pack("{s:b, s:o, s:I, s:I}", "looked_up", d->doubted, "mean_logprob", cli_json_real((double)d->mean),
+                     "dropped_tokens", (json_int_t)d->tokens, "read_again", (json_int_t)d->read);
 }
 
 static json_t *json_buf(const struct cli_buf *b)
@@ -163,6 +176,8 @@ enum err_code cli_run_print_end(const struct cli_run *s, struct err *e)
         ok = cli_json_set(top, "id", json_string(s->logged));
     if (ok && s->asked->notes != NULL)
         ok = cli_json_set(top, "notes", json_incref(s->asked->notes));
+    if (ok && s->asked->retrieves)
+        ok = cli_json_set(top, "retrieve", json_retrieve(s));
     if (ok && s->o->json)
         ok = set_kv(top, s);
     if (ok && s->draft != NULL)

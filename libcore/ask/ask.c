@@ -270,30 +270,40 @@ static enum err_code check_advice(const struct ask *a, struct err *e)
     return err_at(e, "/enable_thinking");
 }
 
-/* The reasoning request behind the direct one. What both prompts begin with is kept for it. */
-static enum err_code add_second(struct ask_request *r, const struct ask *a, const struct ask_model *m, struct err *e)
+/* The second request behind the first one. What both prompts begin with is kept for it: false if they are the same. */
+static bool link_second(struct ask_request *r, struct ask_request *second)
 {
     struct gen_request *q = &r->q;
     const int room = (int)(sizeof r->border / sizeof r->border[0]);
     int64_t common = 0;
 
-    if (open_one(&r->second, a, m, r, e))
-        return e->code;
+    r->second = second;
+    q->second = &second->q;
     while (common < r->prompt.n - 1 && common < r->second->prompt.n &&
            r->prompt.v[common] == r->second->prompt.v[common])
         common++;
     if (common == r->prompt.n - 1 && r->second->prompt.n == r->prompt.n &&
-        r->prompt.v[common] == r->second->prompt.v[common]) {
-        err_set(e, ERR_UNSUPPORTED, "the model's template has no thinking to turn on and off");
-        return err_at(e, "/enable_thinking");
-    }
+        r->prompt.v[common] == r->second->prompt.v[common])
+        return false;
     while (q->n_marks > 0 && (r->border[q->n_marks - 1] >= common || q->n_marks == room))
         q->n_marks--;
     if (common > 0)
         r->border[q->n_marks++] = common;
-    q->second = &r->second->q;
-    q->doubt_below = r->advice.threshold.below;
-    return ERR_OK;
+    return true;
+}
+
+/* The reasoning request behind the direct one. */
+static enum err_code add_second(struct ask_request *r, const struct ask *a, const struct ask_model *m, struct err *e)
+{
+    struct ask_request *second;
+
+    if (open_one(&second, a, m, r, e))
+        return e->code;
+    r->q.doubt_below = r->advice.threshold.below;
+    if (link_second(r, second))
+        return ERR_OK;
+    err_set(e, ERR_UNSUPPORTED, "the model's template has no thinking to turn on and off");
+    return err_at(e, "/enable_thinking");
 }
 
 static enum err_code open_advised(struct ask_request **out, const struct ask *a, const struct ask_model *m,
@@ -332,9 +342,42 @@ static enum err_code open_advised(struct ask_request **out, const struct ask *a,
     return ERR_OK;
 }
 
+/* ---- first an answer without notes ---- */
+
+/* The request with notes, where an index has some; before it one without them. */
+static enum err_code open_unsure(struct ask_request **out, const struct ask *a, const struct ask_model *m,
+                                 const struct ask_request *like, struct err *e)
+{
+    static const struct str unknown[] = { { "I do not know", 13 }, { "I don't know", 12 }, { "I'm not sure", 12 } };
+    struct ask closed = *a;
+    struct ask_request *noted, *r;
+
+    if (open_one(&noted, a, m, like, e))
+        return e->code;
+    if (json_array_size(noted->notes) == 0) {
+        *out = noted;
+        return ERR_OK;
+    }
+    closed.notes = closed.recite = NULL;
+    if (open_one(&r, &closed, m, noted, e)) {
+        ask_close(noted);
+        return e->code;
+    }
+    r->retrieves = noted->retrieves = true;
+    r->q.doubts_mean = true;
+    r->q.doubt_mean = a->retrieve_below;
+    r->q.doubt_texts = unknown;
+    r->q.n_doubt_texts = sizeof unknown / sizeof *unknown;
+    (void)link_second(r, noted);
+    *out = r;
+    return ERR_OK;
+}
+
 enum err_code ask_open(struct ask_request **out, const struct ask *a, const struct ask_model *m,
                        const struct ask_request *like, struct err *e)
 {
+    if (a->retrieves && a->calibration == NULL && a->messages != NULL && a->tokens_max != 0)
+        return open_unsure(out, a, m, like, e);
     if (a->calibration != NULL && a->messages != NULL)
         return open_advised(out, a, m, like, e);
     return open_one(out, a, m, like, e);

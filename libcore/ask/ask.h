@@ -96,7 +96,11 @@ struct ask {
                        (run_mark()) */
     const struct ask_index *context;        /* a document, of which only recite() is used; NULL: none */
     const struct ask_index *notes, *recite; /* NULL: none. What the document says is recited rather */
-    int n_notes, n_recite;                  /* texts of each; -1: as many as the index says */
+    bool retrieves; /* notes and recite are used only where an answer without them is in doubt: it says that it does
+                       not know, or the mean of the logarithms of its tokens' probabilities is below this. Not with
+                       a calibration */
+    float retrieve_below;
+    int n_notes, n_recite; /* texts of each; -1: as many as the index says */
     /* The answer. */
     struct ask_form form;
     int64_t tokens_max; /* of the answer; -1: until the context is full; 0: only the prompt is read */
@@ -131,6 +135,7 @@ struct ask_request {
     json_t *tools;      /* that the answer may call; NULL: none */
     int n_calls;        /* that its messages have */
     json_t *notes;      /* texts of indexes that it uses, as those give them; NULL: it looks at no index */
+    bool retrieves;     /* the answer came without notes first; of that one it is false that it has a `first` */
     bool is_advised;    /* by a calibration */
     struct reason_advice advice;
     struct ask_request

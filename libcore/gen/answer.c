@@ -263,6 +263,26 @@ static const float *mean(struct gen *g, const struct request *q)
     return out;
 }
 
+static float mean_of_choices(const struct request *q)
+{
+    return q->n_sum > 0 ? (float)(q->sum / (double)q->n_sum) : NAN;
+}
+
+/* A first answer that came to its end is in doubt as a whole. */
+static bool doubts_answer(const struct request *q)
+{
+    const struct str text = { q->held.text, q->held.n_text };
+
+    if (q->end_by == GEN_FAILED || q->end_by == GEN_CANCELLED)
+        return false;
+    if (q->q.doubts_mean && !(mean_of_choices(q) >= q->q.doubt_mean))
+        return true;
+    for (size_t i = 0; i < q->q.n_doubt_texts; i++)
+        if (str_find(text, 0, q->q.doubt_texts[i]) != SIZE_MAX)
+            return true;
+    return false;
+}
+
 /* The first answer is dropped: the second is asked in its place, on the same sequence. */
 static void begin_second(struct gen *g, struct request *q)
 {
@@ -273,7 +293,11 @@ static void begin_second(struct gen *g, struct request *q)
 
     r->stats = q->stats;
     r->stats.doubt = (struct gen_doubt){
-        .asked = true, .doubted = true, .least = q->least, .tokens = q->stats.tokens + (q->end_by != GEN_LOOP)
+        .asked = true,
+        .doubted = true,
+        .least = q->least,
+        .mean = mean_of_choices(q),
+        .tokens = q->stats.tokens + (q->doubted && q->end_by != GEN_LOOP) /* where it stopped, one more was chosen */
     };
     r->stats.tokens = r->stats.reasoning_tokens = r->stats.forced = 0;
     r->stats.thought = (struct gen_thought){ .budget = -1, .certainty = NAN };
@@ -296,7 +320,7 @@ static void let_out(struct gen *g, struct request *q)
 
     gen_request_free(q->second);
     q->second = NULL;
-    q->stats.doubt = (struct gen_doubt){ .asked = true, .least = q->least };
+    q->stats.doubt = (struct gen_doubt){ .asked = true, .least = q->least, .mean = mean_of_choices(q) };
     if (q->end_by != GEN_FAILED && gen_tell_held(&g->out, &q->held, &why))
         gen_fail(q, &why);
 }
@@ -312,7 +336,7 @@ void gen_finish(struct gen *g, struct request *q)
                             .reasoning = in_reasoning(q) };
     struct err why;
 
-    if (q->second != NULL && (q->doubted || q->end_by == GEN_LOOP)) {
+    if (q->second != NULL && (q->doubted || q->end_by == GEN_LOOP || doubts_answer(q))) {
         begin_second(g, q);
         return;
     }

@@ -265,7 +265,13 @@ static void take_choice(struct gen *g, struct request *q, const struct sample_pi
     seen->p = expf(pick->logprob);
     if (q->seen != NULL)
         q->seen[q->stats.tokens] = *seen;
+    const int64_t n_before = q->stats.tokens;
+
     gen_take(g, q, pick->token, pick, seen);
+    if (!seen->reasoning && q->stats.tokens > n_before) { /* else it is the end */
+        q->sum += (double)pick->logprob;
+        q->n_sum++;
+    }
     seen->opens = !seen->reasoning && in_reasoning(q);
     seen->closes = seen->reasoning && !in_reasoning(q);
     if (q->governor != NULL && !q->ended) {

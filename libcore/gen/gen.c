@@ -319,10 +319,10 @@ static enum err_code make_second(struct gen *g, const struct gen_request *q, str
 {
     struct gen_request second = *q->second;
 
-    if (!(q->doubt_below >= 0 && q->doubt_below <= 1) || q->predict_max == 0 || q->n_rows > 0 || q->pool ||
-        (q->in_parts && !q->chat) || q->n_answer > 0 || q->step_end.n > 0 || second.predict_max == 0 ||
-        second.n_rows > 0 || second.pool || (second.in_parts && !second.chat) || second.n_answer > 0 ||
-        second.step_end.n > 0)
+    if (!(q->doubt_below >= 0 && q->doubt_below <= 1) || (q->doubts_mean && isnan(q->doubt_mean)) ||
+        q->predict_max == 0 || q->n_rows > 0 || q->pool || (q->in_parts && !q->chat) || q->n_answer > 0 ||
+        q->step_end.n > 0 || second.predict_max == 0 || second.n_rows > 0 || second.pool ||
+        (second.in_parts && !second.chat) || second.n_answer > 0 || second.step_end.n > 0)
         return err_set(e, ERR_ARG, "a request like this has no second one");
     second.user = q->user;
     second.owner = q->owner;

@@ -100,6 +100,11 @@ struct gen_request {
      */
     const struct gen_request *second;
     float doubt_below;
+    bool doubts_mean; /* it is in doubt, too, if it ended and the mean of the logarithms of the probabilities of its
+                       * chosen tokens, those of reasoning not counted, is below `doubt_mean` */
+    float doubt_mean;
+    const struct str *doubt_texts; /* [n_doubt_texts] or one of these is in its text. They outlive the request */
+    size_t n_doubt_texts;
     void *user;
 };
 /* No limit, greedy, everything else off. */
@@ -129,6 +134,7 @@ struct gen_doubt {
     bool asked;     /* it has one */
     bool doubted;   /* the answer is the second one's */
     float least;    /* p_max of the first answer's choices, as far as it came, the end among them */
+    float mean;     /* what doubts_mean says, of those that were chosen; NaN: there were none */
     int64_t tokens; /* doubted: chosen for the first answer, which are not in `tokens` of the stats */
     int64_t read;   /* doubted: tokens of the second prompt that were evaluated */
 };

@@ -78,6 +78,8 @@ struct request {
     struct request *second; /* while this is a first answer; NULL: it is none */
     struct events held;     /* its events, until it is known that it stands */
     float least;            /* of its choices' p_max so far */
+    double sum;             /* of the logarithms of its chosen tokens, [n_sum] without reasoning */
+    int64_t n_sum;
     bool doubted;
     bool is_second; /* its GEN_BEGIN and what it reads are not told */
     struct gen_stats stats;

@@ -163,7 +163,7 @@ EOF
 
 # id comes with --log, others with an index, a table or several answers; log.bats, examples.bats, engram.bats and
 # verify.bats look at them
-always() { documented "$1" | grep -vxE 'id|notes|recited|search|tables|uncertainty|verify|entropy|varentropy|margin'; }
+always() { documented "$1" | grep -vxE 'id|notes|recited|retrieve|search|tables|uncertainty|verify|entropy|varentropy|margin'; }
 
 @test "keys of --json are the documented ones" {
     try 0 chimere-run -p "$SUM" -n 12 --json --logprobs 2 --draft ngram

@@ -709,6 +709,36 @@ static void doubted_answers(void **state)
     close_doubts(&d);
 }
 
+/* An answer that ended is in doubt by the mean of its tokens' probabilities, and all of it is dropped. */
+static void doubted_by_mean(void **state)
+{
+    struct doubts d;
+    struct seen_of seen;
+    double sum = 0;
+
+    (void)state;
+    open_doubts(&d);
+    for (int i = d.a.n_prompt; i < d.first.n; i++)
+        sum += log((double)d.first.number[i].p_max); /* greedy: of what was chosen */
+    const float mean = (float)(sum / (d.first.n - d.a.n_prompt));
+
+    assert_true(mean < 0);
+    d.q.doubts_mean = true;
+    for (int above = 0; above < 2; above++) {
+        d.q.doubt_mean = mean + (above ? 1e-3f : -1e-3f);
+        run_one(d.g, d.q, &seen);
+        is_one_of(&d, &seen, above);
+        assert_float_equal(seen.stats.doubt.mean, mean, 1e-4);
+        assert_int_equal(seen.stats.doubt.tokens, above ? d.a.predict_max : 0);
+    }
+    d.q.doubt_mean = NAN;
+    int64_t id;
+    struct err e;
+
+    assert_int_equal(gen_submit(d.g, &d.q, &id, &e), ERR_ARG);
+    close_doubts(&d);
+}
+
 /* Nothing of a first answer is told before it has ended, or was cancelled. */
 static void held_back(void **state)
 {
@@ -761,6 +791,7 @@ int main(void)
         cmocka_unit_test(stop_strings),
         cmocka_unit_test(test_yields),
         cmocka_unit_test(doubted_answers),
+        cmocka_unit_test(doubted_by_mean),
         cmocka_unit_test(held_back),
     };
     test_filter();
