@@ -9,12 +9,11 @@
 
 #include "base/clock.h"
 #include "base/pool.h"
-#include "chat/chat.h"
 #include "cli/lines.h"
 #include "cli/recall.h"
 #include "engram-build/embed.h"
 #include "engram-build/faiss.h"
-#include "run/run.h"
+#include "engram-build/relevance.h"
 
 enum {
     CTX_RERANK = 4096,
@@ -28,8 +27,7 @@ struct query {
     const struct build_options *o;
     struct recall *r;
     struct cli_embedder m;
-    struct chat *chat; /* --rerank */
-    int32_t yes, no;
+    struct cli_relevance judge; /* --rerank */
     struct pool *pool;
     struct cli_faiss *faiss; /* NULL: the vectors are in the index */
     bool words, vectors;     /* what is compared */
@@ -69,43 +67,6 @@ static enum err_code search(struct query *q, struct str text, int k, struct reca
                    : recall_fuse(q->r, q->m.v, a, n_a, b, n_b, k, hits, n, e);
     }
     q->ms += clock_ms() - from;
-    return code;
-}
-
-/* The probability of "Yes", of "Yes" and "No", when the model is asked whether the text answers the question. */
-static enum err_code judge_text(struct query *q, struct str question, struct str text, float *p, struct err *e)
-{
-    struct cli_buf b = { 0 };
-    struct text_tokens t = { 0 };
-    json_t *messages = NULL, *extra = json_pack("{s:b}", "enable_thinking", 0);
-    bool thinking;
-    enum err_code code;
-
-    code = cli_buf_add(&b, cli_notes_head(text), e) || cli_buf_add(&b, STR("\n\nQuestion: "), e) ||
-                   cli_buf_add(&b, question, e) ||
-                   cli_buf_add(&b, STR("\n\nDoes the text above answer the question? Answer Yes or No."), e)
-               ? e->code
-               : ERR_OK;
-    if (code == ERR_OK)
-        messages = json_pack("[{s:s, s:o}]", "role", "user", "content", json_bytes((struct str){ b.p, b.n }));
-    if (code == ERR_OK && (messages == NULL || extra == NULL))
-        code = err_nomem(e);
-    if (code == ERR_OK)
-        code = chat_render(q->chat, &(struct chat_prompt){ .messages = messages, .extra = extra, .generate = true }, &t,
-                           &thinking, e);
-    if (code == ERR_OK) {
-        run_clear(q->m.run, 0);
-        code = run_feed(q->m.run, 0, t.v, t.n, 1, NULL, NULL, NULL, e);
-    }
-    if (code == ERR_OK) {
-        const float *logits = run_logits_last(q->m.run);
-
-        *p = (float)(1 / (1 + exp((double)logits[q->no] - (double)logits[q->yes])));
-    }
-    json_decref(messages);
-    json_decref(extra);
-    cli_buf_free(&b);
-    text_tokens_free(&t);
     return code;
 }
 
@@ -202,7 +163,7 @@ static enum err_code answer_query(struct query *q, struct str text, struct err *
     if (search(q, text, wanted, hits, &n, e))
         return e->code;
     for (int i = 0; q->o->rerank && i < n; i++)
-        if (judge_text(q, text, recall_text(q->r, hits[i].text), &hits[i].score, e))
+        if (cli_relevance_of(&q->judge, text, recall_text(q->r, hits[i].text), &hits[i].score, e))
             return e->code;
     if (q->o->rerank)
         qsort(hits, (size_t)n, sizeof *hits, by_score);
@@ -247,16 +208,6 @@ static enum err_code answer_lines(struct query *q, struct err *e)
                                              : err_set(e, ERR_LIMIT, "a question of more than %d bytes", LINE_BYTES);
     }
     cli_lines_free(&l);
-    return code;
-}
-
-static enum err_code first_token(const struct text *text, struct str word, int32_t *token, struct err *e)
-{
-    struct text_tokens t = { 0 };
-    const enum err_code code = text_encode(text, word, 0, &t, e);
-
-    *token = t.n > 0 ? t.v[0] : 0;
-    text_tokens_free(&t);
     return code;
 }
 
@@ -323,13 +274,13 @@ static enum err_code open_query(struct query *q, const char *path, struct err *e
         return e->code;
     if (!q->o->rerank)
         return ERR_OK;
-    if (chat_open(&q->chat, q->m.x.text, (struct str){ NULL, 0 }, e))
+    if (cli_relevance_open(&q->judge, &q->m, e))
         return e->code;
-    if (first_token(q->m.x.text, STR("Yes"), &q->yes, e) || first_token(q->m.x.text, STR("No"), &q->no, e))
-        return e->code;
-    return q->yes != q->no
-               ? ERR_OK
-               : err_set(e, ERR_UNSUPPORTED, "--rerank: \"Yes\" and \"No\" begin with the same token in this model");
+    if (cli_relevance_fits(&q->judge, e) == ERR_UNSUPPORTED && q->o->force) {
+        cli_warn("%s", e->msg);
+        return ERR_OK;
+    }
+    return e->code;
 }
 
 enum err_code cli_engram_query(const struct build_options *o, const char *path, struct err *e)
@@ -352,7 +303,7 @@ enum err_code cli_engram_query(const struct build_options *o, const char *path, 
         code = err_set(e, ERR_FORMAT, "standard input: there is no question");
     if (code == ERR_OK)
         cli_note("%d questions, %.3f ms each without the model", q->number, q->ms / q->number);
-    chat_close(q->chat);
+    cli_relevance_close(&q->judge);
     pool_close(q->pool);
     cli_faiss_close(q->faiss);
     recall_close(q->r);

@@ -264,7 +264,7 @@ facts()
 @test "engram: a text longer than a prompt has room for" {
     printf 'rsync copies files. %.0s' {1..6000} > f.txt
     chimere-engram-build index -q -o f.index f.txt
-    chimere-engram-build query --rerank -p 'what copies files' f.index | jq -se 'length == 1'
+    chimere-engram-build query --rerank -f -p 'what copies files' f.index | jq -se 'length == 1'
     chimere-run --examples f.index -p 'rsync copies files?' -n 1
 }
 
@@ -284,13 +284,16 @@ facts()
     grep -q '3 texts' err
     chimere-engram-build check f.index
     chimere-engram-build stats -j f.index | jq -e '.type == "index" and .texts == 3 and .words > 10 and (.graph | not)'
-    for how in --bm25 "" "--vectors only" --flat --hybrid --rerank; do
+    for how in --bm25 "" "--vectors only" --flat --hybrid "--rerank -f"; do
         chimere-engram-build query $how -k 2 -p "removes the last line of a file" f.index > hits
         jq -se 'length == 2 and map(.rank) == [1, 2] and .[0].score >= .[1].score' hits
         if [ "$how" = --hybrid ]; then cmp hits default; fi
         if [ -z "$how" ]; then cp hits default; fi
-        [ "$how" = --rerank ] || jq -se '.[0].id == 1 and (.[0].text | startswith("qvixt: "))' hits
+        [ "$how" = "--rerank -f" ] || jq -se '.[0].id == 1 and (.[0].text | startswith("qvixt: "))' hits
     done
+    fails 3 'the model cannot judge texts' chimere-engram-build query --rerank -p bells f.index
+    try 0 chimere-engram-build query --rerank -f -p bells f.index
+    grep -q 'it tells right from wrong in 11 of 20 pairs' err
     printf 'green parrots\nbells\n' | chimere-engram-build query --bm25 -k 1 f.index > hits
     [ "$(jq -c '[.query, .id]' hits | tr '\n' ' ')" = "[0,0] [1,2] " ]
     # the same texts in another form give the same index, but for where they come from; paragraphs are texts
