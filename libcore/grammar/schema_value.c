@@ -238,12 +238,30 @@ static void put_array(struct schema *x, const struct schema_all *flat, uint32_t 
     free(el);
 }
 
+/* Digits, and zeros behind the point that change nothing. */
+static void put_decimal(struct grammar_build *b, const char *text, uint32_t from, uint32_t to)
+{
+    const uint32_t end = grammar_state(b), zeros = strchr(text, '.') != NULL ? end : grammar_state(b);
+
+    grammar_text(b, from, end, str_of(text));
+    grammar_eps(b, end, to);
+    if (zeros != end) {
+        const uint32_t point = grammar_state(b);
+
+        grammar_bytes(b, end, point, '.', '.');
+        grammar_bytes(b, point, zeros, '0', '0');
+        grammar_eps(b, zeros, to);
+    }
+    grammar_bytes(b, zeros, zeros, '0', '0');
+}
+
 /* A number in the ways that one would write it: digits, with .0 where it is whole, with an exponent, as C and Python
- * write it and as JavaScript does. */
+ * write it and as JavaScript does, and as it may stand in the schema: 1E-7, 1.50. */
 static void put_real(struct schema *x, const json_t *value, uint32_t from, uint32_t to)
 {
+    struct grammar_build *b = x->b;
     struct grammar_decimal d;
-    char text[800];
+    char text[800], *exponent;
     int n;
 
     for (int precision = 1; precision <= 17; precision++) {
@@ -251,22 +269,29 @@ static void put_real(struct schema *x, const json_t *value, uint32_t from, uint3
         if (strtod(text, NULL) == json_real_value(value))
             break;
     }
-    grammar_text(x->b, from, to, str_of(text));
-    if (strchr(text, 'e') != NULL) {
-        char *sign = strchr(text, 'e') + 1;
-        const char *digits = sign + 1 + strspn(sign + 1, "0");
+    exponent = strchr(text, 'e');
+    if (exponent == NULL) {
+        put_decimal(b, text, from, to);
+    } else {
+        const uint32_t mantissa = grammar_state(b), sign = grammar_state(b), digits = grammar_state(b);
+        const char *number = exponent + 2 + strspn(exponent + 2, "0");
 
-        memmove(sign + (*sign == '-'), digits, strlen(digits) + 1);
-        grammar_text(x->b, from, to, str_of(text));
+        *exponent = '\0';
+        put_decimal(b, text, from, mantissa);
+        grammar_bytes(b, mantissa, sign, 'e', 'e');
+        grammar_bytes(b, mantissa, sign, 'E', 'E');
+        grammar_bytes(b, sign, digits, (uint8_t)exponent[1], (uint8_t)exponent[1]);
+        if (exponent[1] == '+')
+            grammar_eps(b, sign, digits);
+        grammar_bytes(b, digits, digits, '0', '0');
+        grammar_text(b, digits, to, str_of(number));
     }
     if (!grammar_decimal_of(&d, value) || d.n_int + d.n_frac > 40)
         return;
     n = snprintf(text, sizeof text, "%s%.*s", d.neg ? "-" : "", d.n_int, d.digit);
-    if (d.n_frac == 0)
-        grammar_text(x->b, from, to, str_of(text));
-    snprintf(text + n, sizeof text - (size_t)n, ".%.*s", d.n_frac > 0 ? d.n_frac : 1,
-             d.n_frac > 0 ? d.digit + d.n_int : "0");
-    grammar_text(x->b, from, to, str_of(text));
+    if (d.n_frac > 0)
+        snprintf(text + n, sizeof text - (size_t)n, ".%.*s", d.n_frac, d.digit + d.n_int);
+    put_decimal(b, text, from, to);
 }
 
 /* A word of JSON, and as Python has it where that is read, too. */

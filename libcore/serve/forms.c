@@ -111,22 +111,26 @@ static bool set_choice(struct serve_reading *r, const json_t *v, const char *inn
 bool serve_read_format(struct serve_reading *r, const json_t *v)
 {
     const char *type = json_string_value(json_object_get(v, "type"));
-    json_t *schema = json_object_get(v, "schema");
+    json_t *schema = json_object_get(v, "schema"), *outer = json_object_get(v, "json_schema");
 
     if (type == NULL)
-        return serve_refuse_here(r, "has no type");
+        return serve_refuse_here(r, "not an object with a type");
     if (strcmp(type, "json_object") == 0 && schema != NULL && !json_is_null(schema))
         return set_schema(r, json_incref(schema), "/schema");
     if (strcmp(type, "json_object") == 0)
         return set_schema(r, json_pack("{s:s}", "type", "object"), "");
-    if (strcmp(type, "json_schema") == 0)
-        return set_schema(r, json_incref(json_object_get(json_object_get(v, "json_schema"), "schema")),
-                          "/json_schema/schema");
-    return true;
+    if (strcmp(type, "json_schema") != 0)
+        return true;
+    if (json_is_object(outer))
+        return set_schema(r, json_incref(json_object_get(outer, "schema")), "/json_schema/schema");
+    return schema == NULL || json_is_null(schema) ? serve_wrong_at(r, "json_schema", "missing")
+                                                  : set_schema(r, json_incref(schema), "/schema");
 }
 
 bool serve_read_grammar(struct serve_reading *r, const json_t *v)
 {
+    if (json_is_string(v) && json_string_length(v) == 0) /* llama.cpp's clients send it so where there is none */
+        return true;
     return set_text(r, v, "", &r->w->ask.form.gbnf);
 }
 

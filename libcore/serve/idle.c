@@ -70,7 +70,7 @@ static const struct {
     { "context_management diagnostics", MSG, "O", "not an object" },
     { "inference_geo speed user_profile_id workspace_id anthropic_version", MSG, "S", "not a text" },
     { "anthropic_beta betas", MSG, "A", "not an array" },
-    { "spaces_between_special_tokens add_special_tokens", BOTH, "B", "not true or false" },
+    { "spaces_between_special_tokens add_special_tokens penalize_nl", BOTH, "B", "not true or false" },
 };
 
 void serve_note_idle(struct serve_fault *f, struct str name)

@@ -47,7 +47,7 @@ static const struct row {
     { CHAT, "/tool_choice/allowed_tools/tools/*/function", NULL, "name:S!" },
     { CHAT, "/tool_choice", NULL, "type:function function:O!" },
     { CHAT, "/tool_choice/function", NULL, "name:S!" },
-    { CHAT | TEXT, "/response_format", "json_schema", "type:X json_schema:O!" },
+    { CHAT | TEXT, "/response_format", "json_schema", "type:X json_schema:O schema:O|B" },
     { CHAT | TEXT, "/response_format", NULL, "type:text|json_object|json_schema! schema:O|B" },
     { CHAT | TEXT, "/structured_outputs", NULL,
       "json:O|B|S regex:S choice:A grammar:S json_object:T disable_fallback:B~ disable_any_whitespace:F~ "

@@ -306,31 +306,50 @@ static bool read_top_logprobs(struct serve_reading *r, const json_t *v)
     return true;
 }
 
+static bool add_bias(struct serve_reading *r, const char *at, int64_t id, const json_t *v)
+{
+    if (id < 0 || id >= r->s->n_vocab)
+        return serve_wrong_at(r, at, "no token id of this model");
+    if (!json_is_false(v) && (!json_is_number(v) || fabs(json_number_value(v)) > 100))
+        return serve_wrong_at(r, at, "not a number from -100 to 100, or false");
+    const float bias = json_is_false(v) ? -100 : (float)json_number_value(v);
+
+    r->w->bias[r->w->ask.sample.n_bias++] = (struct sample_bias){ (int32_t)id, bias <= -100 ? -INFINITY : bias };
+    return true;
+}
+
+/* An object of ids and numbers, or llama.cpp's array of both: [[15, -1], [7, false]]. */
 static bool read_bias(struct serve_reading *r, const json_t *v)
 {
     const char *key;
     json_t *value;
-    size_t n = 0;
+    size_t i;
 
-    if (!json_is_object(v))
+    if (!json_is_object(v) && !json_is_array(v))
         return serve_refuse_here(r, "not an object of token ids and numbers");
     free(r->w->bias);
-    r->w->bias = calloc(json_object_size(v) + 1, sizeof *r->w->bias);
+    r->w->bias = calloc(json_object_size(v) + json_array_size(v) + 1, sizeof *r->w->bias);
     if (r->w->bias == NULL)
         return serve_nomem(r->f);
+    r->w->ask.sample.bias = r->w->bias;
+    r->w->ask.sample.n_bias = 0;
     json_object_foreach ((json_t *)(uintptr_t)v, key, value) {
         char *end;
         const long id = strtol(key, &end, 10);
 
-        if (*key < '0' || *key > '9' || *end != '\0' || id >= r->s->n_vocab)
-            return serve_wrong_at(r, key, "no token id of this model");
-        if (!json_is_number(value) || fabs(json_number_value(value)) > 100)
-            return serve_wrong_at(r, key, "not a number from -100 to 100");
-        const float bias = (float)json_number_value(value);
-        r->w->bias[n++] = (struct sample_bias){ (int32_t)id, bias <= -100 ? -INFINITY : bias };
+        if (!add_bias(r, key, *key < '0' || *key > '9' || *end != '\0' ? -1 : id, value))
+            return false;
     }
-    r->w->ask.sample.bias = r->w->bias;
-    r->w->ask.sample.n_bias = n;
+    json_array_foreach ((json_t *)(uintptr_t)v, i, value) {
+        char at[24];
+        int64_t id;
+
+        (void)snprintf(at, sizeof at, "%zu", i);
+        if (json_array_size(value) != 2 || !serve_whole_number(json_array_get(value, 0), &id))
+            return serve_wrong_at(r, at, "not an array of a token id and a number");
+        if (!add_bias(r, at, id, json_array_get(value, 1)))
+            return false;
+    }
     return true;
 }
 

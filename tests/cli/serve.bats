@@ -192,7 +192,11 @@ at_message() # POINTER MESSAGE
     at_chat /penalty_last_n '"penalty_last_n":-2'
     at_chat /repeat_last_n '"penalty_last_n":5,"repeat_last_n":5'
     at_chat /grammar '"grammar":"root ::= x"'
-    at_chat /grammar '"grammar":""'
+    at_chat /logit_bias/0 '"logit_bias":[["x",1]]'
+    at_chat /logit_bias/1 '"logit_bias":[[1,false],[1,true]]'
+    at_chat /logit_bias/1 '"logit_bias":[[1,false],[-1,1]]'
+    at_chat /response_format '"response_format":"json_object"'
+    at_chat /response_format/json_schema '"response_format":{"type":"json_schema","schema":null}'
     at_chat /regex '"regex":"["'
     at_chat /response_format '"regex":"a","response_format":{"type":"json_object"}'
     at_chat /grammar '"regex":"a","grammar":"root ::= [a]"'
@@ -480,6 +484,24 @@ batch()
     rm gone
     wait $! && return 1
     grep -q 'gone: was moved or removed' why
+}
+
+@test "members as clients of other servers send them mean the same here" {
+    local odd
+    ask() { jq -nc --arg m "{$1}" '{messages: [{role: "user", content: "What is 2 + 2?"}], max_tokens: 4, temperature: 0,
+        chat_template_kwargs: {enable_thinking: false}} + ($m | fromjson) | {id: 1, method: "chat/completions", body: .}'; }
+    answer() { ask "$1" | chimere-serve-stdio | jq -c '.body.choices[0].message.content // .'; }
+    [ "$(answer '')" = '"4"' ]
+    local four
+    four=$(chimere-run --tokenize -p 4 --no-stdin | jq '.[0]')
+    [ "$(answer "\"logit_bias\":[[$four,false]]")" = "$(answer "\"logit_bias\":{\"$four\":-100}")" ]
+    no [ "$(answer "\"logit_bias\":[[$four,false]]")" = '"4"' ]
+    [ "$(answer '"response_format":{"type":"json_schema","schema":{"const":17}}')" = '"17"' ]
+    [ "$(answer '"response_format":{"type":"json_schema","json_schema":{"schema":{"const":18}}}')" = '"18"' ]
+    for odd in '"max_tokens":-1' '"grammar":""' '"penalize_nl":true' '"logit_bias":[]' '"seed":-1' '"stop":[]' '"top_k":-1' '"tools":[]' \
+        '"tools":[{"function":{"name":"f","parameters":null,"strict":null}}]' '"max_tokens":4.0' '"n":null' '"tools":null'; do
+        [ "$(answer "$odd")" = '"4"' ] || { echo "$odd: $(answer "$odd")"; false; }
+    done
 }
 
 @test "a batch in shards; what is refused before anything is done" {
