@@ -34,6 +34,20 @@ notes()
     fails 2 "standard input has the requests" chimere-serve-stdio --context - < notes
     fails 3 "is no text" chimere-serve-stdio --context <(printf 'a\0b')
     fails 2 "no effect" chimere-run --context notes --tokenize -p a
+    mkdir dir && fails 1 "dir: cannot read" chimere-run --context dir -p a
+    fails 3 "is no UTF-8 text" chimere-run --context <(printf '\377\376\200\303%.0s' {1..9}) -p a
+}
+
+@test "--context: long lines, many lines and blanks take no more than some MiB, and what is at their end is found" {
+    ask() { (ulimit -v 900000 && chimere-run -t 1 -n 20 --think off --context "$1" -p 'What does qvixt do?'); }
+    end='qvixt: removes the last line of a file'
+    { seq -f 'Key%.0f: another line of the list' 60000; echo "$end"; } > many
+    { yes 'the mill is old, and' | head -c 4000000 | tr '\n' ' '; printf '\n\n%s\n' "$end"; } > long
+    { head -c 2000000 /dev/zero | tr '\0' '\n'; head -c 500000 /dev/zero | tr '\0' ' '; printf '\n%s' "$end"; } > blanks
+    for f in many long blanks; do [ "$(ask $f)" = 'removes the last line of a file' ] || { echo "$f"; false; }; done
+    mkfifo fifo && echo "$end" > fifo &
+    until [ -p fifo ]; do sleep 0.01; done
+    [ "$(ask fifo)" = 'removes the last line of a file' ]
 }
 
 talk() # ID QUESTION MEMBERS
