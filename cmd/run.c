@@ -73,8 +73,8 @@ enum err_code cli_run_open(struct cli_run *s, struct err *e)
     ro = cli_run_sizes(s, cli_guess_off(&g), &s->n_spare);
     if (cli_guess_open(&s->draft, &g, &s->open, &ro, s->taps, e))
         return e->code;
-    if (check_prompt(s, ro.ctx_tokens, e) || (cli_run_wants_best(s->o) && cli_open_fits(&s->open, &ro, e)) ||
-        cli_open_run(&s->run, &s->open, &ro, e))
+    if (check_prompt(s, ro.ctx_tokens, e) || cli_run_count_verifier(s, ro.ctx_tokens, e) ||
+        (cli_run_wants_best(s->o) && cli_open_fits(&s->open, &ro, e)) || cli_open_run(&s->run, &s->open, &ro, e))
         return e->code;
     from = clock_ms();
     if (s->o->session != NULL && cli_session_load(&s->kept, s->run, text_fingerprint(s->open.gguf), s->open.path,

@@ -172,6 +172,7 @@ static enum err_code plan_for(struct cli_opened *x, const char *device, const st
     fo.model.device = device;
     fo.run.adapter_rank = fo.run.adapter_rank > x->adapters.rank ? fo.run.adapter_rank : x->adapters.rank;
     fo.adapter_bytes = x->adapters.bytes;
+    fo.beside_bytes = x->beside_bytes;
     fo.absent = x->o.plan && x->o.vram != NULL;
     if (x->o.vram != NULL && strcmp(device, "cpu") != 0 && cli_size(&fo.budget_bytes, x->o.vram, "vram", e))
         return e->code;
@@ -224,16 +225,18 @@ enum err_code cli_open_fits(struct cli_opened *x, const struct run_opts *opts, s
     cli_open_kv(&x->o, &ro, kv);
     if (plan_for(x, "cpu", &ro, e))
         return e->code;
-    bytes = x->placement->kv_bytes + x->placement->state_bytes + x->placement->logits_bytes;
+    bytes = x->placement->kv_bytes + x->placement->state_bytes + x->placement->logits_bytes + x->beside_bytes;
     run_placement_free(x->placement);
     x->placement = NULL;
     left = memory_left("");
     if (left < 0 || bytes <= left)
         return ERR_OK;
     return err_set(e, ERR_LIMIT,
-                   "%d sequences of %" PRId64 " tokens take %.1f GB, and %.1f GB of memory are free: --ctx and -n make "
+                   "%d sequences of %" PRId64
+                   " tokens take %.1f GB%s, and %.1f GB of memory are free: --ctx and -n make "
                    "them shorter",
-                   ro.n_seq, ro.ctx_tokens, (double)bytes / 1e9, (double)left / 1e9);
+                   ro.n_seq, ro.ctx_tokens, (double)bytes / 1e9,
+                   x->beside_bytes > 0 ? " with those of the verifier" : "", (double)left / 1e9);
 }
 
 enum err_code cli_open_load(struct cli_opened *x, const struct run_opts *ro, struct err *e)

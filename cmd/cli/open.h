@@ -59,6 +59,7 @@ struct cli_opened {
     struct model *model;
     bool nextn;                      /* set before cli_open_model(): the multi-token-prediction block is wanted */
     const struct progress *progress; /* the same; ticks while weights are loaded */
+    int64_t beside_bytes;            /* set before the plan: what another model will take */
     bool dry_run;                    /* model is one, until the first cli_open_run() */
     struct run_placement *placement; /* the plan; NULL: nothing was planned */
     double load_ms;                  /* the sum of what these calls took */

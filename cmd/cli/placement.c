@@ -155,6 +155,8 @@ void cli_placement_text(const struct run_placement *f, double device_bytes_per_s
     put_weights(f, &w);
     if (f->adapter_bytes > 0)
         write_text(&w, "  %-14s %s", "adapters", amount(f->adapter_bytes).text);
+    if (f->beside_bytes > 0)
+        write_text(&w, "  %-14s %s", "verifier", amount(f->beside_bytes).text);
     write_text(&w, "  %-14s %s, %s,%s: %" PRId64 " tokens of %d sequence%s", "kv", amount(f->kv_bytes).text, f->kv_k,
                f->kv_v, f->ctx_tokens, f->n_seq, f->n_seq > 1 ? "s" : "");
     if (f->kv_fallback)
@@ -261,6 +263,8 @@ json_t *cli_placement_json(const struct run_placement *f, double device_bytes_pe
 
     for (size_t i = 0; i < sizeof ints / sizeof *ints && good; i++)
         good = cli_json_set(o, ints[i].key, json_integer(ints[i].v));
+    if (f->beside_bytes > 0)
+        good = good && cli_json_set(o, "verifier_bytes", json_integer(f->beside_bytes));
     snprintf(kv, sizeof kv, "%s,%s", f->kv_k, f->kv_v);
     good = good && cli_json_set(o, "kv", json_string(kv)) &&
            cli_json_set(o, "kv_fallback", json_boolean(f->kv_fallback)) &&

@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "cli/coprocess.h"
+#include "run/placement.h"
+#include "run/run.h"
 
 struct cli_verifier {
     struct cli_verifier_use use;
@@ -14,6 +16,17 @@ struct cli_verifier {
     struct cli_opened *model;
     int64_t n_tokens;
 };
+
+/* Adapters and counts of experts are of the model that answers. */
+static struct cli_model_opts model_opts(const struct cli_verifier_use *use)
+{
+    struct cli_model_opts o = *use->model;
+
+    o.file = use->o.what;
+    o.profile = NULL;
+    o.loras = (struct cli_list){ 0 };
+    return o;
+}
 
 static enum err_code open_verifier(struct cli_verifier *v, struct err *e)
 {
@@ -26,10 +39,7 @@ static enum err_code open_verifier(struct cli_verifier *v, struct err *e)
         v->model = v->use.self;
         return ERR_OK;
     }
-    o = *v->use.model; /* adapters and counts of experts are of the model that answers */
-    o.file = what;
-    o.profile = NULL;
-    o.loras = (struct cli_list){ 0 };
+    o = model_opts(&v->use);
     v->model = &v->own;
     return cli_open(&v->own, &o, e) || cli_open_text(&v->own, true, e) || cli_open_model(&v->own, e) ? e->code : ERR_OK;
 }
@@ -48,6 +58,30 @@ enum err_code cli_verifier_open(struct cli_verifier **out, const struct cli_veri
     }
     *out = v;
     return ERR_OK;
+}
+
+enum err_code cli_verifier_bytes(int64_t *bytes, const struct cli_verifier_use *use, int64_t tokens, struct err *e)
+{
+    const char *what = use->o.what;
+    const struct run_opts ro = { .ctx_tokens = tokens + ASK_VERDICT_TOKENS,
+                                 .n_seq = use->parallel,
+                                 .rows_max = use->parallel > 256 ? use->parallel : 256 };
+    struct cli_model_opts o;
+    struct cli_opened x = { 0 };
+    enum err_code code;
+
+    *bytes = 0;
+    if (what == NULL || strcmp(what, "self") == 0 || strncmp(what, "cmd:", 4) == 0)
+        return ERR_OK;
+    o = model_opts(use);
+    o.plan = true;
+    code = cli_open(&x, &o, e) || cli_open_model(&x, e) ? e->code : cli_open_plan(&x, &ro, e);
+    if (code == ERR_OK && x.placement->is_host) /* its weights are pages of the file */
+        *bytes = x.placement->kv_bytes + x.placement->state_bytes + x.placement->logits_bytes;
+    else if (code == ERR_OK)
+        *bytes = x.placement->total_bytes - x.placement->fixed_bytes;
+    cli_opened_close(&x);
+    return code == ERR_OK ? ERR_OK : err_wrap(e, "--verifier");
 }
 
 void cli_verifier_close(struct cli_verifier *v)

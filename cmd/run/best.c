@@ -71,7 +71,7 @@ bool cli_run_threshold(const char *verify, double *x)
     return *end == '\0' && *x >= 0 && *x <= 1;
 }
 
-enum err_code cli_run_open_verifier(struct cli_run *s, struct err *e)
+static struct cli_verifier_use verifier_use(struct cli_run *s)
 {
     const struct cli_run_options *o = s->o;
     struct cli_verifier_use use = {
@@ -80,7 +80,21 @@ enum err_code cli_run_open_verifier(struct cli_run *s, struct err *e)
 
     if (use.o.what == NULL && o->verify != NULL)
         use.o.what = "self";
+    return use;
+}
+
+enum err_code cli_run_open_verifier(struct cli_run *s, struct err *e)
+{
+    const struct cli_verifier_use use = verifier_use(s);
+
     return use.o.what == NULL ? ERR_OK : cli_verifier_open(&s->verifier, &use, e);
+}
+
+enum err_code cli_run_count_verifier(struct cli_run *s, int64_t ctx_tokens, struct err *e)
+{
+    const struct cli_verifier_use use = verifier_use(s);
+
+    return cli_verifier_bytes(&s->open.beside_bytes, &use, ctx_tokens, e);
 }
 
 /* ---- the answers ---- */

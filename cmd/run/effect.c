@@ -105,7 +105,7 @@ const struct cli_of cli_run_of[] = {
     { "dvts", CHAT | PLAN },
     { "step-end", CHAT },
     { "vote", CHAT },
-    { "verifier", CHAT },
+    { "verifier", CHAT | PLAN },
     { "verifier-time", CHAT },
     { "verify", CHAT },
     { "strict", CHAT },

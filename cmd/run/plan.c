@@ -106,5 +106,7 @@ enum err_code cli_run_plan(struct cli_run *s, char *const *files, int *status, s
     if (train > 0 && ro.ctx_tokens > train)
         cli_warn("--ctx %lld: the model was trained for contexts of %lld tokens", (long long)ro.ctx_tokens,
                  (long long)train);
+    if (cli_run_count_verifier(s, ro.ctx_tokens, e))
+        return e->code;
     return cli_open_plan(&s->open, &ro, e) ? e->code : cli_placement_print(s->open.placement, s->o->json, e);
 }

@@ -22,7 +22,7 @@ static bool add_advice(json_t *o, const struct ask_request *r, const struct gen_
 {
     const struct reason_advice *a = &r->advice;
     const bool direct = t->doubt.asked && !t->doubt.doubted;
-    const double right = direct ? reason_isotonic_at(a->right, (double)t->doubt.least) : (double)NAN;
+    const double right = direct && t->doubt.whole ? reason_isotonic_at(a->right, (double)t->doubt.least) : (double)NAN;
     json_t *more = json_pack("{s:b, s:s?, s:o, s:o, s:I, s:I}", "thought",
                              t->doubt.asked ? t->doubt.doubted : a->threshold.thinks == REASON_THINKS_ALWAYS, "class",
                              a->class, "least", t->doubt.asked ? json_real((double)t->doubt.least) : json_null(),

@@ -7,7 +7,10 @@
 #define ASK_VERDICT_H
 #include "ask/ask.h"
 
-enum { ASK_STEPS_MAX = 256 }; /* of a solution */
+enum {
+    ASK_STEPS_MAX = 256,      /* of a solution */
+    ASK_VERDICT_TOKENS = 2048 /* what a verdict takes beside a solution of a few steps, with reasoning */
+};
 
 /* A solution, and its scores. It owns what it points to (ask_solution_free()). */
 struct ask_solution {

@@ -320,7 +320,12 @@ static void let_out(struct gen *g, struct request *q)
 
     gen_request_free(q->second);
     q->second = NULL;
-    q->stats.doubt = (struct gen_doubt){ .asked = true, .least = q->least, .mean = mean_of_choices(q) };
+    q->stats.doubt = (struct gen_doubt){
+        .asked = true,
+        .whole = q->end_by == GEN_EOS || q->end_by == GEN_STOP_STRING || q->end_by == GEN_STOPPED,
+        .least = q->least,
+        .mean = mean_of_choices(q),
+    };
     if (q->end_by != GEN_FAILED && gen_tell_held(&g->out, &q->held, &why))
         gen_fail(q, &why);
 }

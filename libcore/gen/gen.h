@@ -133,6 +133,7 @@ enum gen_end {
 struct gen_doubt {
     bool asked;     /* it has one */
     bool doubted;   /* the answer is the second one's */
+    bool whole;     /* not doubted, and it came to its end: not cut off, nor cancelled */
     float least;    /* p_max of the first answer's choices, as far as it came, the end among them */
     float mean;     /* what doubts_mean says, of those that were chosen; NaN: there were none */
     int64_t tokens; /* doubted: chosen for the first answer, which are not in `tokens` of the stats */

@@ -75,7 +75,8 @@ static enum err_code count_memory(struct run_placement *f, const struct gguf *g,
                                sum(f->weights.device, MODEL_N_CLASSES);
             f->host_scratch_bytes = model_host(m) == NULL ? 0 : (int64_t)dev_held(model_host(m)) - on_host;
             f->adapter_bytes = o->adapter_bytes;
-            f->total_bytes = f->fixed_bytes + all + f->adapter_bytes;
+            f->beside_bytes = o->beside_bytes;
+            f->total_bytes = f->fixed_bytes + all + f->adapter_bytes + f->beside_bytes;
         }
     }
     run_close(r);

@@ -30,6 +30,7 @@ struct run_placement_opts {
     int64_t budget_bytes;  /* of the device's memory, for everything; 0: what is free less RUN_PLACEMENT_MARGIN, or
                             * no limit if the device's memory is the host's */
     int64_t adapter_bytes; /* of the device's memory, that model_adapter_open() will take */
+    int64_t beside_bytes;  /* the same of another model, whose run is planned first */
     bool absent;           /* also plan for a device that is not present; then budget_bytes > 0 */
     const uint64_t *uses;  /* model_experts_in.uses */
 };
@@ -43,7 +44,7 @@ struct run_placement {
     int64_t total_bytes;  /* on the device: the sum of the members below */
     int64_t fixed_bytes;
     struct model_weights weights;
-    int64_t adapter_bytes;
+    int64_t adapter_bytes, beside_bytes;
     int64_t kv_bytes, state_bytes, logits_bytes;
     int64_t scratch_bytes;         /* of operations, and what rounding up takes */
     int64_t host_scratch_bytes;    /* on the host, for experts there */

@@ -48,6 +48,9 @@ calibrated()
     jq -c "$same" out > auto
     try 0 chimere-run --think off --json -p "$EASY"
     jq -c "$same" out | cmp - auto
+    # of one that is cut off that is not known
+    try 0 chimere-run --think auto --calibration c.json --json -p "$EASY" -n 1
+    jq -e '.finish_reason == "length" and (.thinking | .thought == false and .least > 0.99 and .calibrated == null)' out
     try 0 chimere-run --think auto --calibration c.json --jsonl -n 9 -p "zebra: $HARD"
     jq -se '.[-1].thinking | .thought == false and .class == "never" and .least == null' out
     try 0 chimere-run --think auto --calibration c.json --json -n 1 --reasoning-budget 4 -p "think: $EASY"

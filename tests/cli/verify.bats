@@ -133,6 +133,24 @@ runs() { grep -qsv ') [ZX] ' "/proc/$1/stat"; }
     no runs "$(cat pid)"
 }
 
+@test "another model as the verifier counts in the plan" {
+    chimere-run --plan --best-of 8 --json > alone
+    try 0 chimere-run --plan --best-of 8 --verifier "$CHIMERE_MODEL" --json
+    jq -e --slurpfile a alone '.verifier_bytes > .kv_bytes and .total_bytes == $a[0].total_bytes + .verifier_bytes and
+        $a[0].verifier_bytes == null' out
+    for v in self cmd:x; do
+        try 0 chimere-run --plan --best-of 8 --verifier $v --json
+        cmp out alone
+    done
+    try 0 chimere-run --plan --vram 600M --best-of 8 --verifier "$CHIMERE_MODEL" # experts make room for it
+    grep -q '^  verifier  *[0-9.]* MB$' out
+    grep -q 'experts of layers 0 to 7: [0-9] of 16 on the device' out
+    fails 1 'are too little' chimere-run --plan --vram 400M --best-of 8 --verifier "$CHIMERE_MODEL"
+    fails 1 none.gguf chimere-run --plan --best-of 8 --verifier none.gguf
+    [ "$(awk '/MemAvailable/ { print $2 }' /proc/meminfo)" -gt 30000000 ] ||
+        fails 1 'GB with those of the verifier, and' chimere-run -p "$SUM" --best-of 128 --temp 1 --ctx 65536 --kv f32 --verifier "$CHIMERE_MODEL"
+}
+
 @test "the demo's hard sum: greedy is wrong, what a command has checked is right" {
     hard=$(sed -n "s/^hard='\(.*\)'$/\1/p" "$ROOT/share/demo.sh")
     [ "$(chimere-run --temp 0 -p "$hard")" = 'The answer is 698.' ]
