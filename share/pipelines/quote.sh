@@ -12,14 +12,19 @@ here=$(cd -- "$(dirname -- "$0")" && pwd)
 form=shown strict=
 for word; do
     case $word in
-    -j) form=. ;;
+    -j) form=tojson ;;
     --strict) strict=1 ;;
     *) sed -n '3,/^[^#]/ { s/^# \{0,1\}//p; }' "$0" >&2; exit 2 ;;
     esac
 done
-IFS= read -r notes || notes=''
-[ -n "$notes" ] && printf '%s' "$notes" | jq -e '.notes | type == "array" and all(.[]; (.text | type) == "string")' > /dev/null 2>&1 ||
-    { echo 'quote.sh: the first line has no notes' >&2; exit 3; }
-checked=$(jq -cRs -L "$here" --argjson notes "$notes" 'include "quote"; rtrimstr("\n") | check($notes.notes)')
-printf '%s\n' "$checked" | jq -rc -L "$here" "include \"quote\"; $form"
-[ -z "$strict" ] || printf '%s\n' "$checked" | jq -e .quoted > /dev/null || exit 4
+# One line more in front: whether all is quoted, or that there are no notes.
+checked=$(jq -rRs -L "$here" "include \"quote\"; split(\"\n\") as \$lines | (\$lines[0] // \"\" | fromjson? // {}) as \$first |
+    if (\$first | type == \"object\" and (.notes | type) == \"array\" and all(.notes[]; (.text? | type) == \"string\")) then
+        (\$lines[1:] | join(\"\n\") | rtrimstr(\"\n\") | check(\$first.notes)) | .quoted, ($form)
+    else \"none\" end")
+quoted=${checked%%"
+"*}
+[ "$quoted" != none ] || { echo 'quote.sh: the first line has no notes' >&2; exit 3; }
+printf '%s\n' "${checked#*"
+"}"
+[ -z "$strict" ] || [ "$quoted" = true ] || exit 4

@@ -241,3 +241,33 @@ END
         '["665",["Please add 95 to 660.","755","Now add 5 to 660."]]' ]
     [ "$(tail -n 1 lines | jq .parent)" = "$(head -n 1 lines | jq .id)" ]
 }
+
+@test "memory of a step: an index, a table, a generation with its adapter" {
+    mkdir -p gen
+    printf 'zerit: wash the drum of a printing machine\n' > notes.txt
+    chimere-engram-build index -q --lines --vectors none -o gen/notes.index notes.txt
+    for i in 1 2 3 4; do echo 'The valve of the ombel opens at dawn and closes at noon.'; done > text.txt
+    chimere-engram-build build -q -o table.engram text.txt
+    cp "$ROOT/share/models/chimere-nano-ponder.gguf" gen/adapter.gguf
+    steps '{"name": "none", "prompt": "What does the command zerit do?", "think": false},
+           {"name": "index", "fork": false, "prompt": "What does the command zerit do?", "think": false, "memory": {"index": "gen/notes.index:1"}},
+           {"name": "table", "fork": false, "prompt": "Hello", "think": false, "memory": {"tables": ["table.engram:0.5"]}},
+           {"name": "gen", "fork": false, "prompt": "What does the command zerit do?", "think": false, "memory": {"generation": "gen"}},
+           {"name": "after", "fork": false, "prompt": "Compute (45 + 48) - 12.", "think": true},
+           {"name": "adapted", "fork": false, "prompt": "Compute (45 + 48) - 12.", "think": true, "memory": {"generation": "gen"}}'
+    pipe 0 -p x --json
+    told '.steps | map({(.name): .}) | add | .none.text == "I do not know the command zerit." and (.none | has("notes") | not) and
+        .index.text == "wash the drum of a printing machine" and .index.notes[0].source == "./gen/notes.index" and
+        .gen.notes[0].text == .index.notes[0].text and .adapted.reasoning != .after.reasoning' | grep -x true
+    # As with the options.
+    [ "$(told '.steps[5].reasoning')" = "$(chimere-run --lora gen/adapter.gguf --examples gen/notes.index -p 'Compute (45 + 48) - 12.' --json < /dev/null |
+        jq -c .reasoning)" ]
+    # The options hold for steps without a memory of their own.
+    pipe 0 -p x --json --examples gen/notes.index
+    [ "$(told '[.steps[0].text, (.steps[2] | has("notes"))]')" = '["wash the drum of a printing machine",false]' ]
+    steps '{"name": "a", "prompt": "x", "memory": {"generation": "nothing"}}'
+    fails 1 'p.json: /steps/0/memory: ./nothing: there is no such generation' chimere-run --pipeline p.json -p x
+    cp notes.txt gen/adapter.gguf
+    steps '{"name": "a", "prompt": "x", "memory": {"generation": "gen"}}'
+    fails 3 'p.json: /steps/0/memory:' chimere-run --pipeline p.json -p x
+}

