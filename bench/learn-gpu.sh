@@ -5,8 +5,8 @@
 # usage: bench/learn-gpu.sh sets DIR    makes the sets with bench/learn_sets.py; `packages` needs apt's lists
 #        bench/learn-gpu.sh DIR OUT     trains and tests; adapters, events and messages go to OUT
 # In the environment: SEEDS (4 5 6), FACTS (packages devices), SIZES (20 100 350), RULES (commit recipe units digits; of the
-# first seed, 100 items), FORGET (facts math tools code verify facts-context); TIMES (20=66 100=140 350=200, seconds by the
-# number of items), GPUS (0 1 2 3), PER (2 at a time on each), DEVICE (cuda), LIMIT (seconds for all, 530), THREADS (6),
+# first seed, 100 items), FORGET (facts math tools code verify facts-context); TIMES (20=66 100=120 350=200, seconds by the
+# number of items), GPUS (0 1 2 3), PER (2 at a time on each), DEVICE (cuda), LIMIT (seconds until the last test, 490), THREADS (8),
 # OPTIONS of chimere-draft-train, EVAL of chimere-bench eval.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd) bin=${BIN:-}
@@ -31,18 +31,19 @@ make_sets() {
 }
 
 # name gpu
-# shellcheck disable=SC2086,SC2046
+# shellcheck disable=SC2086,SC2059
 train_and_test() {
-    local name=$1 n=${1#*-} status=0 time=150 pair a=$out/$1
+    local name=$1 n=${1#*-} status=0 time=150 pair sets a=$out/$1
     export CUDA_VISIBLE_DEVICES=$2
     n=${n%-*}
-    for pair in ${TIMES:-20=66 100=140 350=200}; do [ "${pair%=*}" != "$n" ] || time=${pair#*=}; done
-    [ $((SECONDS + time)) -le "${LIMIT:-530}" ] || { echo "$name: no time is left" >&2 && return; }
-    "$bin/chimere-draft-train" lora -o "$a.gguf" --device "$device" -t "${THREADS:-6}" --seed "${name##*-}" --time "${time}s" \
+    for pair in ${TIMES:-20=66 100=120 350=200}; do [ "${pair%=*}" != "$n" ] || time=${pair#*=}; done
+    [ $((SECONDS + time)) -le "${LIMIT:-490}" ] || { echo "$name: no time is left" >&2 && return; }
+    "$bin/chimere-draft-train" lora -o "$a.gguf" --device "$device" -t "${THREADS:-8}" --seed "${name##*-}" --time "${time}s" \
         --held-out "$dir/$name/test-off.jsonl" --jsonl "$a.events" -v ${OPTIONS:-} "$dir/$name/train.jsonl" > "$a.log" 2>&1 || status=$?
     if [ -f "$a.gguf" ]; then
-        (cd "$dir/$name" && timeout $((${LIMIT:-530} + 50 - SECONDS)) "$bin/chimere-bench" eval --device "$device" -t "${THREADS:-6}" \
-            --lora "$a.gguf" --json ${EVAL:-} ./*-off.jsonl ./*-on.jsonl $(printf "$root/share/eval/%s.jsonl " ${FORGET:-facts math tools code verify facts-context})) \
+        sets=$(printf "$root/share/eval/%s.jsonl " ${FORGET:-facts math tools code verify facts-context})
+        (cd "$dir/$name" && timeout $((${LIMIT:-490} + 50 - SECONDS)) "$bin/chimere-bench" eval --device "$device" -t "${THREADS:-8}" \
+            --lora "$a.gguf" --json ${EVAL:-} ./*-off.jsonl ./*-on.jsonl $sets) \
             > "$a.eval" 2>> "$a.log" || echo "$name: the test ended with $?" >&2
     fi
     python3 - "$name" "$status" "$a" >> "$out/rows.tsv" << 'END'
