@@ -2,6 +2,7 @@
 /* chimere-serve-stdio - many requests through one model: JSON lines in, JSON lines out, or HTTP. See
  * chimere-serve-stdio(1). */
 #include <inttypes.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -23,6 +24,7 @@
 #include "cli/sampling.h"
 #include "cli/table.h"
 #include "serve-stdio/line_requests.h"
+#include "serve-stdio/merge.h"
 #include "gen/gen.h"
 #include "grammar/grammar.h"
 #include "model/model.h"
@@ -31,12 +33,12 @@
 #include "serve/serve.h"
 #include "text/text.h"
 
-enum { LINE_MAX_BYTES = 16 << 20, PARALLEL = 4, CTX_DEFAULT = 8192 };
+enum { EXIT_AGAIN = 75 /* as EX_TEMPFAIL */, LINE_MAX_BYTES = 16 << 20, PARALLEL = 4, CTX_DEFAULT = 8192 };
 
 static struct {
     struct cli_model_opts model;
     struct cli_sampling sampling;
-    const char *parser, *template_file, *name, *batch, *out, *errors, *shard, *cache_dir, *examples, *recite,
+    const char *parser, *template_file, *name, *batch, *out, *errors, *shard, *merge, *cache_dir, *examples, *recite,
         *context_table, *context, *calibration;
     struct cli_list engrams, drafts;
     bool lenient, strict, mcp, verbose, quiet, engram_thinking;
@@ -93,7 +95,8 @@ static const struct cli_opt opts[] = {
     PATH(0, "batch", "file", "answer the requests of a batch file, then end", &o.batch),
     OUTPUT('o', "output", "file", "answers of a batch; an existing file is continued", &o.out),
     OUTPUT(0, "errors", "file", "errors of a batch (default: output.errors)", &o.errors),
-    STRING(0, "shard", "i/n", "every n-th request of a batch, from the i-th on", &o.shard),
+    STRING(0, "shard", "i/n", "every n-th request, from the i-th on; auto: of a cluster", &o.shard),
+    OUTPUT(0, "merge", "file", "the outputs of all shards to one: batch part ...", &o.merge),
     FLAG(0, "strict", "status 4 if a request of a batch was refused", &o.strict),
     SECTION("Sockets"),
     STRING(0, "listen", "address", "serve HTTP: address:port, unix:path or fd:n", &o.http.listen),
@@ -130,7 +133,9 @@ static const struct cli_pair pairs[] = {
     { "context|context-table", CLI_EXCLUDES, NULL, NULL, 0 },
     { "batch|mcp|listen", CLI_EXCLUDES, NULL, NULL, 0 },
     { "mcp", CLI_EXCLUDES, "lenient", NULL, 0 },
-    { "output|errors|shard|strict", CLI_NEEDS, "batch", NULL, 0 },
+    { "output|shard", CLI_NEEDS, "batch", NULL, 0 },
+    { "errors|strict", CLI_NEEDS, "batch|merge", NULL, 0 },
+    { "merge", CLI_ALONE, "errors|lenient|strict|verbose|quiet", "no model is asked", 0 },
     { "batch", CLI_NEEDS, "output", NULL, 0 },
     { "api-key-file|cors|max-body|connections|timeout|drain|notice|stuck|files", CLI_NEEDS, "listen", NULL, 0 },
     { "files-size", CLI_NEEDS, "files", NULL, 0 },
@@ -163,6 +168,7 @@ struct server {
     struct serve_mcp *mcp;
     struct cli_line_requests lines;
     size_t n_refused; /* of a batch */
+    bool unfinished;  /* it is, as a signal has come */
 };
 
 /* ---- opening ---- */
@@ -446,9 +452,13 @@ static enum err_code answer_batch(struct server *s, const struct cli_batch_opts 
     enum err_code code = made_with(&made, s, e);
 
     bo.made_with = made;
+    struct cli_batch_counts counts = { 0 };
+
     if (code == ERR_OK)
-        code = cli_batch_run(&bo, s->serve, &s->n_refused, e);
+        code = cli_batch_run(&bo, s->serve, &counts, e);
     json_decref(made);
+    s->n_refused = counts.refused;
+    s->unfinished = counts.done < counts.n;
     return code;
 }
 
@@ -497,15 +507,17 @@ static enum err_code run_server(struct server *s, struct err *e)
     o.http.of = s;
     if (o.batch == NULL)
         cli_catch_hangups();
-    if (o.http.listen != NULL)
+    if (o.http.listen != NULL || o.batch != NULL)
         cli_catch_interrupts(); /* while the model is loading, too */
     if (o.http.listen != NULL && cli_http_open(&s->http, &o.http, e))
         return e->code;
     const struct progress loading = { cli_http_loaded, s->http };
 
-    s->open.progress = s->http != NULL ? &loading : NULL;
+    s->open.progress = s->http != NULL ? &loading : o.batch != NULL ? &cli_until_signal : NULL;
+    s->unfinished = o.batch != NULL;
     if (open_all(s, e))
-        return s->http != NULL && e->code == ERR_CANCEL && cli_interrupted() ? ERR_OK : e->code;
+        return s->open.progress != NULL && e->code == ERR_CANCEL && cli_interrupted() ? ERR_OK : e->code;
+    s->unfinished = false;
     s->open.progress = NULL;
     cli_note("serving %s, %d answers side by side, context of %" PRId64 " tokens", s->open.path, o.parallel,
              run_ctx(s->run));
@@ -515,6 +527,26 @@ static enum err_code run_server(struct server *s, struct err *e)
            : s->http != NULL ? serve_http(s, e)
            : o.mcp           ? serve_mcp(s, e)
                              : cli_stdin_requests(&talk, s->serve, s->attached, o.max_queue, e);
+}
+
+static int merge_batch(char *const *operands)
+{
+    static const struct str begins = { "{\"id\":\"batch_req_", sizeof "{\"id\":\"batch_req_" - 1 };
+    struct cli_merge_opts mo = {
+        .out = o.merge, .errors = o.errors, .in = operands[0], .parts = operands + 1, .lenient = o.lenient
+    };
+    size_t n_wrong = 0, n_refused = 0;
+    struct err e = { 0 };
+
+    if (operands[0] == NULL || operands[1] == NULL)
+        cli_usage("--merge: needs the batch and the outputs of its shards");
+    cli_check_kind("merge", o.merge, begins, "file of answers");
+    cli_check_kind("errors", o.errors, begins, "file of errors");
+    while (mo.parts[mo.n_parts] != NULL)
+        mo.n_parts++;
+    if (cli_merge(&mo, &n_wrong, &n_refused, &e))
+        return cli_fail(&e);
+    return n_wrong > 0 || (o.strict && n_refused > 0) ? EXIT_NO : EXIT_OK;
 }
 
 /* --think-probe may serve rules of requests. */
@@ -551,7 +583,7 @@ int main(int argc, char **argv)
     cli_set_verbosity(o.quiet ? -1 : o.verbose);
     if (o.name != NULL && *o.name == '\0')
         cli_usage("--alias: the name is empty");
-    if (argv[first] != NULL)
+    if (argv[first] != NULL && o.merge == NULL)
         cli_usage("%s: takes no operands", argv[first]);
     cli_check_exclusions(&cli, 0);
     cli_check_needs(&cli, 0);
@@ -564,8 +596,12 @@ int main(int argc, char **argv)
     cli_sampling_check(&o.sampling);
     check_reason(&s.reason);
     cli_check_outputs(&cli, argv + first);
-    if (run_server(&s, &e))
+    if (o.merge != NULL)
+        status = merge_batch(argv + first);
+    else if (run_server(&s, &e))
         status = cli_fail(&e);
+    else if (s.unfinished && cli_signal() == SIGTERM)
+        status = EXIT_AGAIN;
     else if (o.strict && s.n_refused > 0)
         status = EXIT_NO;
     close_all(&s);
@@ -575,7 +611,7 @@ int main(int argc, char **argv)
     free(o.log.redact.v);
     cli_sampling_free(&o.sampling);
     status = cli_close_stdout(status);
-    if (o.batch != NULL)
+    if (o.batch != NULL && cli_signal() != SIGTERM)
         cli_reraise(); /* a server that was asked to end has ended well */
     return status;
 }

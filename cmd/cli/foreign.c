@@ -174,7 +174,8 @@ static const struct {
       "context|cors|drain|dvts|"
       "embed-layer|errors|expert-profile|files|files-size|grammar|kv-tokens|listen|logit-bias|logits|logits-last|"
       "logprobs|max-body|max-queue|metrics-names|"
-      "messages|min-tokens|mix|notice|now|output|parallel|parse|pipeline|pipeline-state|prompt|rate|reasoning|"
+      "merge|messages|min-tokens|mix|notice|now|output|parallel|parse|pipeline|pipeline-state|prompt|rate|"
+      "reasoning|"
       "reasoning-"
       "budget|"
       "reasoning-budget-message|"
@@ -376,7 +377,7 @@ bool cli_of_one_call(const char *name)
 {
     /* What the prompt is or what else is read, and what is done with it. */
     return cli_is_listed("prompt|messages|tokens|interactive|tokenize|detokenize|show-prompt|render|show|inspect|check|"
-                         "parse|pipeline|pipeline-state|plan|batch|mcp",
+                         "parse|pipeline|pipeline-state|plan|batch|merge|mcp",
                          name);
 }
 

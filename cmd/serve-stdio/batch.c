@@ -2,7 +2,6 @@
 /* batch.c - a file of requests, answered into another one (batch.h).         room: cmd */
 #include "serve-stdio/batch.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -12,9 +11,10 @@
 
 #include "base/clock.h"
 #include "base/io.h"
+#include "serve-stdio/batch_lines.h"
 #include "serve/serve.h"
 
-enum { AHEAD = 64 /* requests that wait in the engine's front */, LINE_BYTES_MAX = 16 << 20 };
+enum { AHEAD = 64 /* requests that wait in the engine's front */ };
 
 struct item {
     char *id;       /* custom_id */
@@ -32,7 +32,7 @@ struct pending {
 
 struct cli_batch {
     struct cli_batch_opts o;
-    const char *name; /* of the input, in messages */
+    struct cli_batch_kind kind;
     struct io_map in;
     size_t at; /* of the next line; first to check all, then to ask */
     int64_t line, index;
@@ -40,7 +40,7 @@ struct cli_batch {
     int64_t n_asked;
     struct item **slot; /* hash table of items by id */
     size_t n_slots, n_items, n_done, n_mine;
-    int shard, n_shards;
+    struct serve_shard shard;
     int fd[2];      /* output, errors */
     off_t bytes[2]; /* of whole lines */
     char errors_path[4096];
@@ -83,26 +83,17 @@ static bool grow_slots(struct cli_batch *b)
     return true;
 }
 
-/* The custom_id of a line as text; "": there is none. */
-static const char *id_of(const json_t *line, char number[24])
-{
-    const json_t *id = json_object_get(line, "custom_id");
-
-    (void)snprintf(number, 24, "%" JSON_INTEGER_FORMAT, json_integer_value(id));
-    return json_is_integer(id) ? number : json_is_string(id) ? json_string_value(id) : "";
-}
-
 static enum err_code add_item(struct cli_batch *b, const json_t *request, uint64_t asked, struct err *e)
 {
     char number[24];
-    const char *id = id_of(request, number);
+    const char *id = cli_batch_id(request, number);
     struct item **place, *item;
 
     if (!grow_slots(b))
         return err_nomem(e);
     place = place_of(b, id);
     if (*place != NULL)
-        return err_set(e, ERR_FORMAT, "%s: line %" PRId64 ": custom_id \"%.100s\" comes a second time", b->name,
+        return err_set(e, ERR_FORMAT, "%s: line %" PRId64 ": custom_id \"%.100s\" comes a second time", b->kind.name,
                        b->line, id);
     item = calloc(1, sizeof *item);
     if (item == NULL || (item->id = strdup(id)) == NULL) {
@@ -146,108 +137,6 @@ void cli_batch_close(struct cli_batch *b)
 
 /* ---- lines ---- */
 
-/* The next line of a file in memory that is not empty; *at and *line move on. */
-static bool next_line(struct str all, size_t *at, int64_t *line, struct str *out)
-{
-    while (*at < all.n) {
-        const char *p = all.p + *at, *end = memchr(p, '\n', all.n - *at);
-        size_t n = end != NULL ? (size_t)(end - p) : all.n - *at;
-
-        *at += end != NULL ? n + 1 : n;
-        ++*line;
-        while (n > 0 && (p[n - 1] == '\r' || p[n - 1] == ' ' || p[n - 1] == '\t'))
-            n--;
-        if (n > 0) {
-            *out = (struct str){ p, n };
-            return true;
-        }
-    }
-    return false;
-}
-
-/* A line of an output, which may have whatever an answer has. */
-static enum err_code parse_own_line(json_t **out, struct str line, const char *path, int64_t number, struct err *e)
-{
-    char what[4200];
-
-    (void)snprintf(what, sizeof what, "%s: line %" PRId64, path, number);
-    return json_parse_own(out, line, what, e);
-}
-
-/* A line of the batch. refused: a value in it is wrong, so that this request is refused, and no other. */
-static enum err_code parse_line(json_t **out, struct str line, const char *path, int64_t number, struct err *refused,
-                                struct err *e)
-{
-    char what[4200];
-
-    *refused = (struct err){ 0 };
-    (void)snprintf(what, sizeof what, "%s: line %" PRId64, path, number);
-    if (line.n > LINE_BYTES_MAX)
-        return err_set(e, ERR_FORMAT, "%s: longer than 16 MiB", what);
-    if (serve_parse(out, line, what, refused) != ERR_OK && *out == NULL)
-        return err_copy(e, refused);
-    return ERR_OK;
-}
-
-/* What a line of the batch asks for. */
-static enum err_code read_members(const struct cli_batch *b, json_t *o, enum serve_method *m, struct err *e)
-{
-    char number[24];
-    const char *key;
-    const json_t *id = json_object_get(o, "custom_id");
-    json_t *value;
-    const char *method = json_string_value(json_object_get(o, "method"));
-    const char *url = json_string_value(json_object_get(o, "url"));
-
-    if (*id_of(o, number) == '\0')
-        return err_set(e, ERR_FORMAT, "%s",
-                       id == NULL || json_is_string(id) ? "no custom_id"
-                                                        : "custom_id is neither a text nor a whole number");
-    if (method != NULL && strcmp(method, "POST") != 0)
-        return err_set(e, ERR_FORMAT, "method is not POST");
-    if (url == NULL || !serve_method(m, str_of(url)) || serve_row(*m)->answer != NULL) {
-        char known[256];
-
-        serve_name_methods(known, sizeof known, true, "/v1/");
-        return err_set(e, ERR_FORMAT, "url is not one of %s", known);
-    }
-    if (b->o.url != NULL && strcmp(url, b->o.url) != 0)
-        return err_set(e, ERR_FORMAT, "url is not %s, for which the batch was made", b->o.url);
-    if (!json_is_object(json_object_get(o, "body")))
-        return err_set(e, ERR_FORMAT, "no body");
-    json_object_foreach (o, key, value)
-        if (!b->o.lenient && strcmp(key, "custom_id") != 0 && strcmp(key, "method") != 0 && strcmp(key, "url") != 0 &&
-            strcmp(key, "body") != 0)
-            return err_set(e, ERR_FORMAT, "\"%.100s\" is not a member of a request (--lenient ignores such)", key);
-    return ERR_OK;
-}
-
-/* The next line of the batch as a request; *o is set where it is JSON. refused: see parse_line(). */
-static enum err_code read_request(const struct cli_batch *b, struct str line, json_t **o, enum serve_method *m,
-                                  struct err *refused, struct err *e)
-{
-    *o = NULL;
-    if (parse_line(o, line, b->name, b->line, refused, e))
-        return e->code;
-    return read_members(b, *o, m, e) ? err_wrap(e, "%s: line %" PRId64, b->name, b->line) : ERR_OK;
-}
-
-/* What a request asks for, as a hash: the same with its members in another order. */
-static enum err_code hash_request(uint64_t *out, enum serve_method m, json_t *body, struct err *e)
-{
-    const char *name = serve_row(m)->name;
-    char *text;
-
-    json_object_del(body, "stream"); /* an answer is one line here */
-    json_object_del(body, "stream_options");
-    text = json_dump(body, JSON_COMPACT | JSON_SORT_KEYS);
-    if (text == NULL)
-        return err_nomem(e);
-    *out = io_hash(io_hash(0, name, strlen(name)), text, strlen(text));
-    free(text);
-    return ERR_OK;
-}
-
 enum err_code cli_batch_read(struct cli_batch *b, bool *more, struct err *e)
 {
     const struct str all = { (const char *)b->in.data, b->in.size };
@@ -258,15 +147,15 @@ enum err_code cli_batch_read(struct cli_batch *b, bool *more, struct err *e)
     json_t *o;
     enum err_code code;
 
-    *more = next_line(all, &b->at, &b->line, &text);
+    *more = cli_batch_next_line(all, &b->at, &b->line, &text);
     if (!*more)
-        return b->n_items > 0 ? ERR_OK : err_set(e, ERR_FORMAT, "%s: no requests", b->name);
-    code = read_request(b, text, &o, &m, &refused, e);
-    if (code == ERR_OK && (code = hash_request(&asked, m, json_object_get(o, "body"), e)) == ERR_OK)
+        return b->n_items > 0 ? ERR_OK : err_set(e, ERR_FORMAT, "%s: no requests", b->kind.name);
+    code = cli_batch_request(&b->kind, text, b->line, &o, &m, &refused, e);
+    if (code == ERR_OK && (code = cli_batch_hash(&asked, m, json_object_get(o, "body"), e)) == ERR_OK)
         code = add_item(b, o, asked, e);
     json_decref(o);
     if (code == ERR_OK)
-        b->n_mine += b->index++ % b->n_shards == b->shard;
+        b->n_mine += b->index++ % b->shard.n == b->shard.first;
     return code;
 }
 
@@ -282,39 +171,20 @@ struct earlier {
     struct io_out *shorter; /* the file without those lines; NULL: there was none yet */
 };
 
-/* What a line was made with that is not what answers are made with now; NULL: it is the same. */
-static const char *other_settings(const struct cli_batch *b, const json_t *line)
-{
-    static const char *const what[][2] = { { "model", "another model" },
-                                           { "adapters", "other adapters" },
-                                           { "tables", "other tables" },
-                                           { "options", "other options" } };
-    const json_t *had = json_object_get(line, "made_with");
-
-    if (b->o.made_with == NULL) /* not known yet */
-        return NULL;
-    if (!json_is_object(had))
-        return "settings that it does not name";
-    for (size_t i = 0; i < sizeof what / sizeof what[0]; i++)
-        if (!json_equal(json_object_get(had, what[i][0]), json_object_get(b->o.made_with, what[i][0])))
-            return what[i][1];
-    return NULL;
-}
-
 /* Whether a stored line answers a request that has not changed since. An answer made with another model or other
  * options is refused. An error is no answer: its request is asked again. */
 static enum err_code judge_line(struct cli_batch *b, const struct earlier *x, const json_t *line, struct item **item,
                                 bool *counts, struct err *e)
 {
     char number[24];
-    const char *id = id_of(line, number), *other = other_settings(b, line);
+    const char *id = cli_batch_id(line, number), *other = cli_batch_other(b->o.made_with, line);
     const char *asked = json_string_value(json_object_get(line, "asked"));
     struct item **place = *id != '\0' ? place_of(b, id) : NULL;
     char now[24];
 
     if (place == NULL || *place == NULL || json_object_get(line, "response") == NULL)
         return err_set(e, ERR_FORMAT, "%s: line %" PRId64 ": not an answer to a request of %s", x->path, x->line,
-                       b->name);
+                       b->kind.name);
     (void)snprintf(now, sizeof now, "%016" PRIx64, (*place)->asked);
     *item = *place;
     *counts = asked != NULL && strcmp(asked, now) == 0;
@@ -340,11 +210,11 @@ static enum err_code read_earlier(struct cli_batch *b, struct earlier *x, struct
     struct str text;
     size_t at = 0;
 
-    while (next_line(x->all, &at, &x->line, &text)) {
+    while (cli_batch_next_line(x->all, &at, &x->line, &text)) {
         struct item *item = NULL;
         bool counts = false;
         json_t *o = NULL;
-        enum err_code code = parse_own_line(&o, text, x->path, x->line, e);
+        enum err_code code = cli_batch_own_line(&o, text, x->path, x->line, e);
 
         if (code == ERR_OK)
             code = judge_line(b, x, o, &item, &counts, e);
@@ -441,21 +311,15 @@ static enum err_code open_output(struct cli_batch *b, int which, const char *pat
     return unended && io_write_all(b->fd[which], "\n", 1, e) ? err_wrap(e, "%s", path) : ERR_OK;
 }
 
-static enum err_code parse_shard(struct cli_batch *b, struct err *e)
+static const char *environment(const char *name)
 {
-    char *end;
-    long i, n;
+    return getenv(name);
+}
 
-    b->n_shards = 1;
-    if (b->o.shard == NULL)
-        return ERR_OK;
-    i = isdigit((unsigned char)*b->o.shard) ? strtol(b->o.shard, &end, 10) : 0;
-    n = i > 0 && *end == '/' && isdigit((unsigned char)end[1]) ? strtol(end + 1, &end, 10) : 0;
-    if (n < 1 || *end != '\0' || n > 1 << 20 || i < 1 || i > n)
-        return err_set(e, ERR_ARG, "--shard %s: not I/N with I from 1 to N", b->o.shard);
-    b->shard = (int)i - 1;
-    b->n_shards = (int)n;
-    return ERR_OK;
+/* What clients send is as it is: who packs may make much of little. */
+static enum err_code map_input(struct cli_batch *b, struct err *e)
+{
+    return b->o.name != NULL ? io_map_open(&b->in, b->o.in, e) : cli_batch_map(&b->in, b->o.in, b->o.out, e);
 }
 
 enum err_code cli_batch_open(struct cli_batch **out, const struct cli_batch_opts *o, struct err *e)
@@ -465,11 +329,11 @@ enum err_code cli_batch_open(struct cli_batch **out, const struct cli_batch_opts
     if (b == NULL)
         return err_nomem(e);
     b->o = *o;
-    b->name = o->name != NULL ? o->name : o->in;
+    b->kind = (struct cli_batch_kind){ o->name != NULL ? o->name : o->in, o->url, o->lenient };
     b->fd[0] = b->fd[1] = -1;
     (void)snprintf(b->errors_path, sizeof b->errors_path, o->errors != NULL ? "%s" : "%s.errors",
                    o->errors != NULL ? o->errors : o->out);
-    if (parse_shard(b, e) || io_map_open(&b->in, o->in, e)) {
+    if (serve_shard(&b->shard, o->shard, environment, e) || map_input(b, e)) {
         cli_batch_close(b);
         return e->code;
     }
@@ -648,10 +512,10 @@ static enum err_code ask_one(struct cli_batch *b, struct serve *s, struct item *
 {
     struct pending *p;
     uint64_t asked;
-    enum err_code code = hash_request(&asked, m, body, e);
+    enum err_code code = cli_batch_hash(&asked, m, body, e);
 
     if (code == ERR_OK && asked != item->asked)
-        code = err_set(e, ERR_FORMAT, "%s: changed while it was read", b->name);
+        code = err_set(e, ERR_FORMAT, "%s: changed while it was read", b->kind.name);
     if (code == ERR_OK && refused->code != ERR_OK)
         return write_reply(b, item, b->line, 400,
                            serve_error(serve_row(m), 400, serve_place_in_body(refused), refused->msg), e);
@@ -677,8 +541,8 @@ enum err_code cli_batch_ask(struct cli_batch *b, struct serve *s, bool *more, st
     struct str text;
 
     *more = false;
-    while (next_line(all, &b->at, &b->line, &text)) {
-        const bool mine = b->index++ % b->n_shards == b->shard;
+    while (cli_batch_next_line(all, &b->at, &b->line, &text)) {
+        const bool mine = b->index++ % b->shard.n == b->shard.first;
         enum serve_method m;
         struct err refused;
         char number[24];
@@ -687,10 +551,10 @@ enum err_code cli_batch_ask(struct cli_batch *b, struct serve *s, bool *more, st
 
         if (!mine)
             continue;
-        code = read_request(b, text, &o, &m, &refused, e);
-        struct item *item = code == ERR_OK ? *place_of(b, id_of(o, number)) : NULL;
+        code = cli_batch_request(&b->kind, text, b->line, &o, &m, &refused, e);
+        struct item *item = code == ERR_OK ? *place_of(b, cli_batch_id(o, number)) : NULL;
         if (code == ERR_OK && item == NULL)
-            code = err_set(e, ERR_FORMAT, "%s: changed while it was read", b->name);
+            code = err_set(e, ERR_FORMAT, "%s: changed while it was read", b->kind.name);
         const bool asks = code == ERR_OK && !item->done;
 
         if (asks)
@@ -728,7 +592,8 @@ enum err_code cli_batch_end(const struct cli_batch *b, struct err *e)
     return end_output(b->fd[0], b->o.out, e) || end_output(b->fd[1], b->errors_path, e) ? e->code : ERR_OK;
 }
 
-enum err_code cli_batch_run(const struct cli_batch_opts *o, struct serve *s, size_t *n_refused, struct err *e)
+enum err_code cli_batch_run(const struct cli_batch_opts *o, struct serve *s, struct cli_batch_counts *counts,
+                            struct err *e)
 {
     struct cli_batch *b = NULL;
     struct serve_reply r;
@@ -753,13 +618,15 @@ enum err_code cli_batch_run(const struct cli_batch_opts *o, struct serve *s, siz
         show_progress(b);
     }
     cli_progress_end();
+    if (code == ERR_CANCEL && cli_interrupted()) /* in a step */
+        code = ERR_OK;
     if (code == ERR_OK)
         code = cli_batch_end(b, e);
     if (code == ERR_OK)
         cli_note("%zu answered, %zu were there", b->n_now, before);
     if (code == ERR_OK && b->n_refused > 0)
         cli_warn("%zu of %zu requests were refused, see %s", b->n_refused, b->n_mine, b->errors_path);
-    *n_refused = b->n_refused;
+    *counts = cli_batch_counts(b);
     cli_batch_close(b);
     return code;
 }

@@ -14,7 +14,7 @@
 struct cli_batch_opts { /* what is pointed to outlives the batch */
     const char *in, *out;
     const char *errors;      /* NULL: out with .errors */
-    const char *shard;       /* "i/n"; NULL: all */
+    const char *shard;       /* as serve_shard() takes it; NULL: all */
     const char *name;        /* of the input in messages; NULL: its path */
     const char *url;         /* that all requests have; NULL: any that the engine answers */
     bool lenient;            /* lines may have other members */
@@ -25,9 +25,15 @@ struct cli_batch_opts { /* what is pointed to outlives the batch */
 };
 /* Before the model is opened: every line is a request, no custom_id comes twice, and the output files are ours. */
 MUST_CHECK enum err_code cli_batch_check(const struct cli_batch_opts *o, struct err *e);
-/* The whole batch. *n_refused: requests that the errors file has an entry of. ERR_FORMAT also: an answer that was made
- * with something else. */
-MUST_CHECK enum err_code cli_batch_run(const struct cli_batch_opts *o, struct serve *s, size_t *n_refused,
+struct cli_batch_counts {
+    size_t n, done, refused; /* requests; with an answer or an error; with an error */
+    int64_t line;            /* that was read last */
+    int64_t asked;           /* requests that the engine has */
+    int64_t bytes;           /* of both outputs */
+};
+/* The whole batch, or as much as was answered when a signal came. ERR_FORMAT also: an answer that was made with
+ * something else. */
+MUST_CHECK enum err_code cli_batch_run(const struct cli_batch_opts *o, struct serve *s, struct cli_batch_counts *counts,
                                        struct err *e);
 
 /* The same beside other requests: cli_batch_open(), cli_batch_read() while there is more, cli_batch_begin(),
@@ -48,11 +54,5 @@ MUST_CHECK enum err_code cli_batch_take(struct cli_batch *b, struct serve_reply 
 MUST_CHECK enum err_code cli_batch_give_up(struct cli_batch *b, const char *code, const char *message, struct err *e);
 void cli_batch_cancel(struct cli_batch *b, struct serve *s);                      /* the requests that the engine has */
 MUST_CHECK enum err_code cli_batch_end(const struct cli_batch *b, struct err *e); /* all that was written is on disk */
-struct cli_batch_counts {
-    size_t n, done, refused; /* requests; with an answer or an error; with an error */
-    int64_t line;            /* that was read last */
-    int64_t asked;           /* requests that the engine has */
-    int64_t bytes;           /* of both outputs */
-};
 struct cli_batch_counts cli_batch_counts(const struct cli_batch *b);
 #endif

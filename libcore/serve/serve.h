@@ -194,4 +194,13 @@ MUST_CHECK enum err_code serve_parse(json_t **out, struct str text, const char *
 const char *serve_place_in_body(const struct err *why);
 bool serve_next(struct serve *s,
                 struct serve_reply *r); /* the next reply, in the order they happened; false: none left */
+
+/* Of a batch: every n-th request, from number `first` on, counted from 0. */
+struct serve_shard {
+    int first, n;
+};
+/* "I/N", from 1; "auto" or "auto/N": by what schedulers set, whose variables get() returns, NULL where there is none.
+ * arg NULL: all requests. ERR_ARG. */
+MUST_CHECK enum err_code serve_shard(struct serve_shard *out, const char *arg, const char *(*get)(const char *name),
+                                     struct err *e);
 #endif

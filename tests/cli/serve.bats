@@ -522,11 +522,6 @@ batch()
     cmp joined before
     for i in 1 2 3; do chimere-serve-stdio --batch in.jsonl -o "out$i" --shard "$i/3"; done
     [ "$(cat out1 out2 out3 | jq -r .custom_id | sort -u | wc -l)" -eq 10 ]
-    for i in 1 2; do
-        SLURM_ARRAY_TASK_ID=$i SLURM_ARRAY_TASK_COUNT=2 SLURM_CPUS_PER_TASK=1 \
-            bash "$ROOT/share/pipelines/batch-slurm.sh" in.jsonl job
-    done
-    [ "$(cat job.[0-9] | jq -r .custom_id | sort -u | wc -l)" -eq 10 ]
     for shard in 0/3 4/3 +1/3 1/+3 1/3x 1; do
         fails 2 "shard $shard: not I/N" chimere-serve-stdio --batch in.jsonl -o new --shard "$shard"
     done
