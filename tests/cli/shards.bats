@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+# shards.bats - one batch on several machines: which requests each has, how a job ends, and the merge that proves that
+# nothing is missing.
+
+load common
+
+batch() # N [PREFIX]
+{
+    for i in $(seq 1 "$1"); do
+        printf '{"custom_id":"%s%d","method":"POST","url":"/v1/completions","body":{"prompt":"Chapter %d","max_tokens":2,"temperature":0}}\n' \
+            "${2:-q}" "$i" "$i"
+    done
+}
+answer() # OPTION...
+{
+    chimere-serve-stdio -m "$TINY" -t 1 "$@"
+}
+merge() # OPERAND...
+{
+    chimere-serve-stdio --merge all "$@"
+}
+# One batch of nine, of which q5 is refused, in three shards.
+setup_parts()
+{
+    batch 9 | sed '5s/"prompt":"[^"]*"/"prompt":""/' > in.jsonl
+    for i in 1 2 3; do answer --batch in.jsonl -o "part$i" --shard "$i/3" 2> /dev/null; done
+}
+# tells LINE...: what the merge lists, as custom_id type file line, and that nothing was written
+tells()
+{
+    local got=0
+
+    merge in.jsonl "${parts[@]}" > list 2> err || got=$?
+    [ $got -eq 4 ] && [ ! -e all ] && [ ! -e all.errors ]
+    [ "$(wc -l < err)" -eq 1 ] && grep -q 'all: not written' err
+    printf '%s\n' "$@" | diff - <(jq -r '"\(.custom_id) \(.type) \(.file) \(.line)"' list)
+}
+
+@test "a merge has the order of the batch, and the lines as they were" {
+    setup_parts
+    try 0 merge in.jsonl part3 part1 part2
+    [ ! -s out ]
+    [ "$(jq -r .custom_id all | tr '\n' ' ')" = 'q1 q2 q3 q4 q6 q7 q8 q9 ' ]
+    [ "$(jq -r '"\(.custom_id) \(.response.status_code)"' all.errors)" = 'q5 400' ]
+    cmp <(cat part[123] part[123].errors | sort) <(sort all all.errors)
+    cp all before
+    try 4 merge --strict in.jsonl part[123] # again, over what it made
+    cmp all before
+    zstd -q in.jsonl
+    try 0 merge in.jsonl.zst part[123]
+    cmp all before
+    truncate -s -1 part3 # the end of the last line alone
+    try 0 merge in.jsonl part[123]
+    cmp all before
+}
+
+@test "a merge lists what is missing, doubled, foreign and made with other settings" {
+    setup_parts
+    parts=(part1 part3)
+    tells 'q2 missing in.jsonl 2' 'q5 missing in.jsonl 5' 'q8 missing in.jsonl 8'
+    parts=(part1 part2 part3 part1)
+    tells 'q1 doubled part1 1' 'q4 doubled part1 2' 'q7 doubled part1 3'
+    truncate -s -9 part3
+    parts=(part1 part2 part3)
+    tells 'null foreign part3 3' 'q9 missing in.jsonl 9'
+    batch 3 other > other.jsonl
+    answer --batch other.jsonl -o part3.other 2> /dev/null
+    head -n 2 part3 > part3.new && cat part3.other >> part3.new && mv part3.new part3
+    tells 'other1 foreign part3 3' 'other2 foreign part3 4' 'other3 foreign part3 5' 'q9 missing in.jsonl 9'
+    sed 's/Chapter 9/Chapter 10/' in.jsonl > changed.jsonl # the same ids, another request
+    answer --batch changed.jsonl -o part3.changed --shard 3/3 2> /dev/null
+    mv part3.changed part3
+    tells 'q9 foreign part3 3' 'q9 missing in.jsonl 9'
+    answer --batch in.jsonl -o part3.warm --shard 3/3 --alias other 2> /dev/null
+    mv part3.warm part3
+    tells 'q3 settings part3 1' 'q6 settings part3 2' 'q9 settings part3 3'
+}
+
+@test "a merge refuses what is written now, what is not there, and to write over other files" {
+    setup_parts
+    flock part2 chimere-serve-stdio --merge all in.jsonl part[123] > out 2> err && return 1
+    grep -q 'part2: another process writes it' err
+    fails 1 'part4' merge in.jsonl part[123] part4
+    fails 2 'needs the batch and the outputs' merge in.jsonl
+    fails 3 'line 1' merge part1 part2
+    echo mine > all
+    fails 2 'all: exists' merge in.jsonl part[123]
+    [ "$(cat all)" = mine ]
+    fails 2 '' chimere-serve-stdio --merge part1 in.jsonl part[123]
+    fails 2 '--merge' chimere-serve-stdio --merge all --ctx 512 in.jsonl part1
+    : > empty
+    fails 3 'no requests' chimere-serve-stdio --merge new empty part1
+    head -c 100 /dev/zero | zstd -q | head -c 12 > cut.zst
+    fails 3 'zstd' chimere-serve-stdio --merge new cut.zst part1
+}
+
+@test "--shard auto takes what a scheduler sets" {
+    batch 4 > in.jsonl
+    zstd -q in.jsonl
+    SLURM_ARRAY_TASK_ID=6 SLURM_ARRAY_TASK_MIN=4 SLURM_ARRAY_TASK_MAX=6 SLURM_ARRAY_TASK_STEP=2 SLURM_ARRAY_TASK_COUNT=2 \
+        answer --batch in.jsonl.zst -o slurm --shard auto
+    [ "$(jq -r .custom_id slurm | sort | tr '\n' ' ')" = 'q2 q4 ' ]
+    JOB_COMPLETION_INDEX=0 answer --batch in.jsonl -o pod --shard auto/2
+    PARALLEL_SEQ=1 answer --batch in.jsonl -o seq --shard auto/2
+    [ "$(jq -r .custom_id pod | sort | tr '\n' ' ')" = 'q1 q3 ' ]
+    cmp <(jq -r .custom_id pod | sort) <(jq -r .custom_id seq | sort)
+    merge in.jsonl slurm pod
+    [ "$(wc -l < all)" -eq 4 ]
+    SLURM_ARRAY_TASK_ID='' fails 2 'SLURM_ARRAY_TASK_ID= is not a number' answer --batch in.jsonl -o new --shard auto
+    fails 2 'none of SLURM_ARRAY_TASK_ID' answer --batch in.jsonl -o new --shard auto
+    [ ! -e new ]
+    [ "$(find . -name '.*batch*' | wc -l)" -eq 0 ]
+}
+
+@test "SIGTERM ends a batch with 75 while requests are left, and what was answered stays" {
+    batch 2 | sed '2s/"max_tokens":2/"max_tokens":400,"ignore_eos":true/' > in.jsonl
+    find_shim
+    touch hold # until the signal is there, no answer is written
+    LD_PRELOAD=$shim CHIMERE_TEST_FAULT_HOLD=$PWD/hold chimere-serve-stdio -m "$TINY" -t 1 --parallel 1 --batch in.jsonl -o out.jsonl 2> err &
+    job=$!
+    wait_for test -e out.jsonl.errors
+    kill -TERM $job
+    rm hold
+    got=0
+    wait $job || got=$?
+    [ $got -eq 75 ]
+    answer --batch in.jsonl -o out.jsonl
+    [ "$(jq -r .custom_id out.jsonl | sort | tr '\n' ' ')" = 'q1 q2 ' ]
+}
+
+# slurm ID COUNT SCRIPT ...: as a task of an array, or, with ID "", as a job of its own
+slurm()
+{
+    local id=$1 n=$2
+    shift 2
+    [ -z "$id" ] || local -x SLURM_ARRAY_TASK_ID=$id SLURM_ARRAY_TASK_MIN=1 SLURM_ARRAY_TASK_MAX=$n SLURM_ARRAY_TASK_STEP=1 \
+        SLURM_ARRAY_TASK_COUNT=$n
+    CHIMERE_MODEL=$TINY SLURM_JOB_ID=7 SLURM_CPUS_PER_TASK=1 bash "$ROOT/share/pipelines/$1" "${@:2}"
+}
+
+@test "batch-slurm.sh: shards, the merge of all and no other files, one shard again" {
+    batch 5 > in.jsonl
+    for i in 1 2; do slurm $i 2 batch-slurm.sh in.jsonl all; done
+    slurm '' 0 batch-slurm.sh in.jsonl all
+    [ "$(jq -r .custom_id all | tr '\n' ' ')" = 'q1 q2 q3 q4 q5 ' ]
+    mv all.shard2 before && rm all
+    got=0
+    slurm '' 0 batch-slurm.sh in.jsonl all > list 2> err || got=$?
+    [ $got -eq 4 ] && [ "$(jq -r .custom_id list | tr '\n' ' ')" = 'q2 q4 ' ]
+    SLURM_ARRAY_TASK_ID=2 slurm '' 0 batch-slurm.sh in.jsonl all 2
+    cmp <(jq -c '[.custom_id, .response.body.choices]' before) <(jq -c '[.custom_id, .response.body.choices]' all.shard2)
+    got=0
+    bash "$ROOT/share/pipelines/batch-slurm.sh" in.jsonl all 2> err || got=$?
+    [ $got -eq 2 ] && grep -q 'sbatch --array=1-8' err
+}
+
+@test "batch-slurm.sh: at the end of its time a task goes back to the queue" {
+    find_shim
+    batch 2 | sed '2s/"max_tokens":2/"max_tokens":400,"ignore_eos":true/' > in.jsonl
+    mkdir stubs
+    printf '#!/bin/sh\necho "$@" > requeued\n' > stubs/scontrol
+    printf '#!/bin/sh\nPATH=%q LD_PRELOAD=%q CHIMERE_TEST_FAULT_HOLD=%q exec chimere-serve-stdio --parallel 1 "$@"\n' \
+        "$PATH" "$shim" "$PWD/hold" > stubs/chimere-serve-stdio
+    chmod +x stubs/*
+    touch hold
+    PATH=$PWD/stubs:$PATH CHIMERE_MODEL=$TINY SLURM_JOB_ID=7 SLURM_ARRAY_TASK_ID=1 \
+        bash "$ROOT/share/pipelines/batch-slurm.sh" in.jsonl all 1 &
+    task=$!
+    wait_for test -e all.shard1.errors
+    kill -TERM $task
+    rm hold
+    wait $task
+    [ "$(cat requeued)" = 'requeue 7' ]
+    slurm 1 1 batch-slurm.sh in.jsonl all
+    slurm '' 0 batch-slurm.sh in.jsonl all
+    [ "$(jq -r .custom_id all | tr '\n' ' ')" = 'q1 q2 ' ]
+}
+
+@test "sweep-slurm.sh: a model for each name, and their table" {
+    for i in {1..400}; do echo "A file is a list of bytes, and $i is a number of them."; done > text
+    printf '%s\n' '.*=q8_0' > mine.recipe
+    for i in 1 2; do slurm $i 2 sweep-slurm.sh "$MODELS/qwen3next-a.gguf" text sweep q4_0 mine.recipe; done
+    slurm '' 0 sweep-slurm.sh "$MODELS/qwen3next-a.gguf" text sweep > table
+    [ "$(awk 'NR > 1 { print $4 }' table | tr '\n' ' ')" = 'q4_0.gguf mine.recipe.gguf ' ]
+    awk 'NR > 1 && ($1 <= last || $2 <= 1 || $3 <= 0) { exit 1 } { last = $1 + 0 } END { exit NR != 3 }' table
+    no slurm 3 3 sweep-slurm.sh "$MODELS/qwen3next-a.gguf" text sweep q4_0 mine.recipe 2> err
+    grep -q 'no name for task 3' err
+}
+
+@test "batch-parallel.sh: shards on machines, merged" {
+    parallel --version 2> /dev/null | grep -q '^GNU parallel' || skip "no GNU parallel"
+    batch 5 > in.jsonl
+    CHIMERE_MODEL=$TINY bash "$ROOT/share/pipelines/batch-parallel.sh" in.jsonl all : 2> err
+    [ "$(jq -r .custom_id all | tr '\n' ' ')" = 'q1 q2 q3 q4 q5 ' ]
+}
