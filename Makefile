@@ -49,7 +49,7 @@ PROGS    = $(addprefix $(BIN)/,$(NAMES))
 UNITS    = $(patsubst tests/unit/%.c,$(BUILD)/test/%,$(wildcard tests/unit/*_test.c))
 FUZZ     = $(patsubst tests/fuzz/%.c,$(BUILD)/test/%,$(wildcard tests/fuzz/fuzz_*.c))
 # Data of tests that the checkout has in another form: compressed, as a description that is drawn from, or made by a script.
-DATA     = $(patsubst %.zst,%,$(wildcard tests/golden/*/*.zst)) $(patsubst %.draw,%.gguf,$(wildcard tests/golden/*/*.draw)) tests/fuzz/corpus/gguf.expect
+DATA     = $(patsubst %.zst,%,$(wildcard tests/golden/*/*.zst tests/golden/*/*/*.zst)) $(patsubst %.draw,%.gguf,$(wildcard tests/golden/*/*.draw)) tests/fuzz/corpus/gguf.expect
 STEP     = $(if $(STEPS),@echo >> $(BUILD)/steps; printf '[%3d/%d] %s\n' $$(wc -l < $(BUILD)/steps) $(STEPS) $<; )
 
 all: $(PROGS) ## build the programs into bin/

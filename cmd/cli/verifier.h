@@ -38,7 +38,7 @@ struct cli_verifier_use {
 /* Opens the model or starts the command; what is used outlives it. */
 MUST_CHECK enum err_code cli_verifier_open(struct cli_verifier **out, const struct cli_verifier_use *use,
                                            struct err *e);
-/* What a model of a file will take of the memory of its device for solutions of so many tokens; 0 of another verifier.
+/* What a model of a file will take of its device's memory for solutions of this length; 0 of another verifier.
  * Nothing is loaded. */
 MUST_CHECK enum err_code cli_verifier_bytes(int64_t *bytes, const struct cli_verifier_use *use, int64_t tokens,
                                             struct err *e);

@@ -13,7 +13,7 @@ enum reason_vote cli_run_vote(const struct cli_run_options *o);
 const char *cli_run_vote_name(const struct cli_run_options *o);
 /* The verifier, if one is asked for, before the model is loaded. */
 MUST_CHECK enum err_code cli_run_open_verifier(struct cli_run *s, struct err *e);
-/* Counts the memory of another model as the verifier, for answers in a context of so many tokens. */
+/* Counts the memory of another model as the verifier, for answers in a context of this length. */
 MUST_CHECK enum err_code cli_run_count_verifier(struct cli_run *s, int64_t ctx_tokens, struct err *e);
 /* What a verifier is told of an answer, or of its beginning: as steps its reasoning, or its text if it has none.
  * n_steps 0: there is nothing to score. ask_solution_free() frees it also after an error. */
