@@ -26,7 +26,7 @@ names=() reported=() told=0 took="" # told: suites before it are all reported
 # What takes more than a few seconds, which a fast check leaves out.
 slow=" $(printf 'unit %s ' cache check draft gen gen_random placement reader session session_harm settle state) lint \
 $(printf 'cli %s ' bench beside budget cache clients draft-train engram examples http jobs llama lora-train mtp-train) \
-$(printf 'cli %s ' placement quantize reports serve session talk tool_loop same_answer) "
+$(printf 'cli %s ' placement quantize rag reports serve session talk tool_loop same_answer) "
 
 wanted() # NAME
 {

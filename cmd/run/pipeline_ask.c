@@ -85,6 +85,10 @@ static enum err_code begin_messages(struct turn *t, struct err *e)
         return e->code;
     if (pipeline_fill(&text, &n, t->step->text, x->state, e))
         return e->code;
+    if (strspn(text, " \t\r\n") >= n) {
+        free(text);
+        return err_set(e, ERR_ARG, "the prompt is empty");
+    }
     json_t *const user = json_pack("{s:s, s:o}", "role", "user", "content", json_bytes((struct str){ text, n }));
 
     free(text);

@@ -59,6 +59,10 @@ make_wait()
     [ "$(told .text)" = '"665 4 hff 5"' ]
     told '[.steps[] | select(.usage)] | .[0].usage as $p | map(.usage.cached_tokens) | .[1:] |
           all(. >= $p.prompt_tokens + $p.completion_tokens)' | grep -x true
+    # Both prompts begin before one of them has ended.
+    pipe 0 -p 'Please add 95 to 660.' --jsonl
+    jq -r 'select(.type | startswith("pipeline_")) | .type + " " + (.name // "")' out | sed -n '/_step [ab]$/,/_result [ab]$/p' |
+        cut -d ' ' -f 1 | head -n 3 | tr '\n' ' ' | grep -qx 'pipeline_step pipeline_step pipeline_result '
     # The same answers as alone.
     pipe 0 -p 'Please add 95 to 660.'
     [ "$(cat out)" = '665 4 hff 5' ]
@@ -219,6 +223,21 @@ END
     fails 3 's3: has a token' chimere-run --pipeline p.json -p 'Please add 1 to 3.' --pipeline-state s3
     jq -c '.ran[0].step = "b"' s2 > s3
     fails 3 's3: has steps in another order' chimere-run --pipeline p.json -p 'Please add 1 to 3.' --pipeline-state s3
+}
+
+@test "an interrupt within an answer" {
+    steps '{"name": "a", "prompt": "{{input}}", "think": true, "repeat": {"until": "false", "max": 100}}'
+    env --default-signal=INT chimere-run --pipeline p.json -p 'What is 51945 + 292?' --pipeline-state st < /dev/null > out 2> err &
+    pid=$!
+    wait_for test -s st
+    kill -INT $pid
+    status=0
+    wait $pid || status=$?
+    [ $status -eq 130 ] && [ ! -s out ]
+    jq -e '(.ran | length) >= 1 and (.ran | length) < 100 and all(.ran[]; .result.text == "52237") and
+        ([.ran[] | select(.tokens)] | length) == 1' st
+    steps '{"name": "a", "prompt": " {{input}}"}'
+    fails 2 'p.json: /steps/0 (a): the prompt is empty' chimere-run --pipeline p.json
 }
 
 @test "a reader that went away" {
