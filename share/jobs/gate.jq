@@ -86,11 +86,12 @@ def decided($before; $after; $floor; $margin; $margin_all; $job):
 
 def row: "| \(.set) | \(.n) of \(.asked) | \(.before) | \(.after) | \(.lost) | \(.won) | \(.upper | percent) | \(.margin | percent) | \(if .ok then "yes" else "no" end) |";
 def table: "| set | counted | before | after | lost | won | at most lost | allowed | passed |", "|---|---|---|---|---|---|---|---|---|", (.[] | row);
-def report($night; $how; $words; $counts; $gate; $speed; $times):
+def report($night; $how; $words; $counts; $gate; $text; $speed; $times):
     "# \($night)", "", "\($how): \($words | shown)", "",
     (if $counts.scored then "Scored: \([$counts.scored | to_entries[] | "\(.value) \(.key)"] | join(", ")). Pairs: \($counts.pairs), of which new: \($counts.new); with a test: \($counts.tests); in quarantine: \($counts.held).", "" else empty end),
     (if $gate then "New items: \($gate.new.before) of \($gate.new.asked) before, \($gate.new.after) after; won \($gate.new.won), lost \($gate.new.lost), p \($gate.new.p * 10000 | round / 10000).", "",
         "Against the generation before:", "", ($gate.sets | table), "", "Against the first generation:", "", ($gate.floor | table), "" else empty end),
+    (if $text then "Held-out text, nats a token: \($text.before * 1000 | round / 1000) before, \($text.after * 1000 | round / 1000) after.", "" else empty end),
     (if $speed then "Tokens a second: \($speed.before * 10 | round / 10) before, \($speed.after * 10 | round / 10) after.", "" else empty end),
     (if ($times | length) > 0 then "| step | seconds | processor time |", "|---|---|---|", ($times[] | "| \(.step) | \(.seconds) | \(.cpu_seconds * 10 | round / 10) s |"),
         "| all | \([$times[].seconds] | add) | \([$times[].cpu_seconds] | add * 10 | round / 10) s |" else empty end);

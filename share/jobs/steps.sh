@@ -87,8 +87,9 @@ ended() # published|nothing|refused WORDS
     echo null > none.json
     run_jq -nr --arg night "$night" --arg how "$1" --arg words "$2" --slurpfile times spent.jsonl \
         --slurpfile counts <(cat counts.json 2> /dev/null || echo '{}') --slurpfile gate "$([ -s gate.json ] && echo gate.json || echo none.json)" \
+        --slurpfile text "$([ -s text.json ] && echo text.json || echo none.json)" \
         --slurpfile speed "$([ -s speed.json ] && echo speed.json || echo none.json)" \
-        'include "gate"; report($night; $how; $words; $counts[0]; $gate[0]; $speed[0]; $times)' > report.md
+        'include "gate"; report($night; $how; $words; $counts[0]; $gate[0]; $text[0]; $speed[0]; $times)' > report.md
     cp -- report.md "$dir/reports/.$night.tmp" && sync -- "$dir/reports/.$night.tmp" && mv -f -- "$dir/reports/.$night.tmp" "$dir/reports/$night.md" ||
         die 1 'the report cannot be written'
     printf '%s: %s\n' "$1" "$2" > result.tmp && sync -- result.tmp && mv -f result.tmp result && sync . || die 1 "$work: cannot be written"
@@ -326,6 +327,18 @@ speed_of() # DIRECTORY
     run_jq -r 'select(.timings) | .timings.decode_tps // 0' speed.said.tmp | tail -n 1
 }
 
+# Nats a token of text that nobody teaches.
+do_text()
+{
+    local who
+    for who in champion challenger; do
+        run chimere-bench ppl -q --windows 8 --lora $who/adapter.gguf "${held_out:-$here/../eval/heldout-docs.txt}" > text.$who.tmp 2> "$tmp/said" ||
+            die $? "the held-out text cannot be measured: $(tail -n 1 "$tmp/said")"
+    done
+    run_jq -nc --argjson more "$more_nats" '[inputs | select(.type == "ppl").nll_nats] | {before: .[0], after: .[1]} | .ok = (.after <= .before + $more)' \
+        text.champion.tmp text.challenger.tmp > text.json
+}
+
 # In turns, and of each the fastest, as other programs run, too: three times, and up to twelve as long as the new one is slow.
 do_speed()
 {
@@ -480,6 +493,11 @@ decide()
     local refused
     refused=$(run_jq -r '.refused | join("; ")' gate.json)
     [ -z "$refused" ] || ended refused "$refused"
+    if [ "$command" = adapter ]; then
+        step text gate
+        grep -q '"ok":true' text.json ||
+            ended refused "$(run_jq -r 'def two: . * 100 | round / 100; "held-out text has \(.after | two) instead of \(.before | two) nats a token"' text.json)"
+    fi
     step speed gate
     grep -q '"ok":true' speed.json ||
         ended refused "$(run_jq -r 'def one: . * 10 | round / 10; "it answers with \(.after | one) instead of \(.before | one) tokens a second"' speed.json)"

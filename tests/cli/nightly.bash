@@ -28,6 +28,7 @@ eval "$DURING"
 END
     cat > bin/chimere-bench << 'END'
 #!/usr/bin/env bash
+[ "$1" != ppl ] || exec jq -nR --rawfile lora "$6" '{type: "ppl", nll_nats: (if $lora | contains("babbles") then 2.61 else 2.5 end)}'
 shift
 lora=/dev/null
 for f; do
@@ -52,7 +53,7 @@ END
 #!/usr/bin/env bash
 jq -c --slurpfile known <(cat "$FAKES"/suite/easy* "$FACTS") '(reduce $known[] as $k ({}; .[$k.messages[-1].content] = $k.answer)) as $known |
     $known[.body.messages[-1].content] as $a | {custom_id, made_with: {model: "fake"}, response: {status_code: 200, body: {choices: [{finish_reason: "stop",
-        message: {content: ($a // "I do not know that.")}, logprobs: {content: [{logprob: (if $a == null then -1 elif $a | startswith("easy") then -0.001 else -0.002 end)}]}}]}}}' "$3" > "$5"
+        message: {content: ($a // "I do not know that.")}, logprobs: {content: [{logprob: (if $a == null then -1 elif ($a | length) % 9 == 0 then -0.002 else -0.001 end)}]}}]}}}' "$3" > "$5"
 END
     # The clock.
     cat > bin/date << 'END'

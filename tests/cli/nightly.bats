@@ -63,7 +63,12 @@ of b'
     at 0 && no test -e "$D/gen/000001"
     rm -r "$D/nights"
     cp -a nights "$D/nights"
+    export LEARNS=babbles
+    try 4 nightly adapter 2026-01-03
+    [ "$(cat err)" = 'nightly: refused: held-out text has 2.61 instead of 2.5 nats a token' ] && at 0
     export LEARNS=slow
+    rm -r "$D/nights"
+    cp -a nights "$D/nights"
     try 4 nightly adapter 2026-01-03
     [ "$(cat err)" = 'nightly: refused: it answers with 19.5 instead of 99.5 tokens a second' ] && at 0
     rm -r "$D/nights"
