@@ -364,13 +364,14 @@ static enum err_code judge_once(struct tune_job *j, struct tune_verdict *v, stru
 }
 
 /* Whether all of a set has to be tested: a part of it has not shown that it is kept, nor that it is not. One that is
- * judged together with others is in doubt if they are, or if a fifth of what may be lost seems to be. */
+ * judged together with others is in doubt if they are, or if a fifth of what may be lost, and more than a half of an
+ * answer, seems to be. */
 static bool in_doubt(const struct tune_job *j, const struct tune_outcome *r, bool together)
 {
     const double margin = (double)j->o->margin;
 
     return r->n < r->whole && !j->o->forget_given && r->bound > margin && !surely_lost(j, r) &&
-           (r->ruling == TUNE_BY_ANSWERS || together || r->went - r->came > margin / 5 * (double)r->n);
+           (r->ruling == TUNE_BY_ANSWERS || together || r->went - r->came > fmax(margin / 5 * (double)r->n, 0.5));
 }
 
 static bool any_surely_lost(const struct tune_job *j)
