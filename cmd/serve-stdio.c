@@ -38,10 +38,10 @@ enum { EXIT_AGAIN = 75 /* as EX_TEMPFAIL */, LINE_MAX_BYTES = 16 << 20, PARALLEL
 static struct {
     struct cli_model_opts model;
     struct cli_sampling sampling;
-    const char *parser, *template_file, *name, *batch, *out, *errors, *shard, *merge, *cache_dir, *examples, *recite,
-        *context_table, *context, *calibration;
-    struct cli_list engrams, drafts;
-    bool lenient, strict, mcp, verbose, quiet, engram_thinking;
+    const char *parser, *template_file, *name, *batch, *out, *errors, *shard, *merge, *cache_dir, *calibration;
+    struct cli_beside_opts beside;
+    struct cli_list drafts;
+    bool lenient, strict, mcp, verbose, quiet;
     struct cli_reason reason;
     struct cli_verifier_opts verifier;
     int32_t parallel, max_queue, draft_max, embed_layer;
@@ -69,11 +69,11 @@ static const struct cli_opt opts[] = {
     SECTION("Model"),
     ROW_MODEL(o.model),
     ROW_LORA(o.model),
-    ROWS_ENGRAM(&o.engrams, &o.engram_thinking),
-    ROW_CONTEXT(&o.context),
-    ROW_CONTEXT_TABLE(&o.context_table),
-    ROW_EXAMPLES(&o.examples),
-    ROW_RECITE(&o.recite),
+    ROWS_ENGRAM(&o.beside.engrams, &o.beside.engram_thinking),
+    ROW_CONTEXT(&o.beside.context),
+    ROW_CONTEXT_TABLE(&o.beside.context_table),
+    ROW_EXAMPLES(&o.beside.examples),
+    ROW_RECITE(&o.beside.recite),
     STRING(0, "alias", "name", "model name in replies (default: its file)", &o.name),
     PATH(0, "template", "file", "chat template instead of the model's (Jinja)", &o.template_file),
     STRING(0, "parser", "name", "how answers are read (default: by the template)", &o.parser),
@@ -228,7 +228,7 @@ static enum err_code open_chat(struct server *s, struct err *e)
         code = chat_set_parser(s->chat, o.parser, e);
     if (code == ERR_OK && o.template_file != NULL)
         code = check_template(s->chat, e);
-    if (code == ERR_OK && (o.examples != NULL || o.recite != NULL) && s->chat == NULL)
+    if (code == ERR_OK && (o.beside.examples != NULL || o.beside.recite != NULL) && s->chat == NULL)
         code = err_set(e, ERR_UNSUPPORTED, "%s: has no chat template, so no --examples and --recite", s->open.path);
     cli_buf_free(&b);
     return code;
@@ -237,11 +237,7 @@ static enum err_code open_chat(struct server *s, struct err *e)
 static struct cli_made_with_opts made_with_opts(const struct server *s)
 {
     return (struct cli_made_with_opts){ .open = &s->open,
-                                        .engrams = &o.engrams,
-                                        .context_table = o.context_table,
-                                        .context = o.context,
-                                        .examples = o.examples,
-                                        .recite = o.recite,
+                                        .beside = &o.beside,
                                         .template_file = o.template_file,
                                         .parser = o.parser,
                                         .name = o.name,
@@ -249,7 +245,6 @@ static struct cli_made_with_opts made_with_opts(const struct server *s)
                                         .ctx_tokens = run_ctx(s->run),
                                         .predict_max = o.predict_max,
                                         .embed_layer = o.embed_layer,
-                                        .engram_thinking = o.engram_thinking,
                                         .calibration = o.calibration,
                                         .verifier = o.verifier.what,
                                         .reason = &s->reason };
@@ -282,12 +277,7 @@ static enum err_code open_all(struct server *s, struct err *e)
 {
     struct run_opts ro = { .n_seq = o.parallel, .rows_max = o.model.chunk, .kv_tokens = o.kv_tokens };
     int n_spare;
-    struct cli_reload_opts bo = { .engrams = &o.engrams,
-                                  .engram_thinking = o.engram_thinking,
-                                  .context_table = o.context_table,
-                                  .context = o.context,
-                                  .examples = o.examples,
-                                  .recite = o.recite,
+    struct cli_reload_opts bo = { .beside = &o.beside,
                                   .table_bytes = o.table_bytes,
                                   .guess = &s->guess,
                                   .draft = &s->draft,
@@ -587,7 +577,7 @@ int main(int argc, char **argv)
         cli_usage("%s: takes no operands", argv[first]);
     cli_check_exclusions(&cli, 0);
     cli_check_needs(&cli, 0);
-    if ((cli_is_stdin(o.context) || cli_is_stdin(o.context_table) || cli_is_stdin(o.calibration)) &&
+    if ((cli_is_stdin(o.beside.context) || cli_is_stdin(o.beside.context_table) || cli_is_stdin(o.calibration)) &&
         (o.batch != NULL ? cli_is_stdin(o.batch) : o.http.listen == NULL))
         cli_usage("the standard input has the requests: --context and --context-table need files");
     if (o.verifier.what != NULL && strcmp(o.verifier.what, "self") == 0)
@@ -606,7 +596,7 @@ int main(int argc, char **argv)
         status = EXIT_NO;
     close_all(&s);
     free(o.model.loras.v);
-    free(o.engrams.v);
+    free(o.beside.engrams.v);
     free(o.drafts.v);
     free(o.log.redact.v);
     cli_sampling_free(&o.sampling);

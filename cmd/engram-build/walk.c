@@ -2,6 +2,7 @@
 /* walk.c - the text files of directories.                                    room: cmd */
 #include "engram-build/walk.h"
 
+#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -44,6 +45,29 @@ struct walk {
 
 /* ---- patterns ---- */
 
+/* Whether c is in the class at p, "[:alpha:]", of ASCII; *end: behind it. False: there is none; *end is as it was. */
+static bool in_class(const char *p, char c, const char **end)
+{
+    static const struct {
+        const char *name;
+        int (*has)(int c);
+    } classes[] = {
+        { "alnum", isalnum }, { "alpha", isalpha }, { "blank", isblank }, { "cntrl", iscntrl },
+        { "digit", isdigit }, { "graph", isgraph }, { "lower", islower }, { "print", isprint },
+        { "punct", ispunct }, { "space", isspace }, { "upper", isupper }, { "xdigit", isxdigit },
+    };
+
+    for (size_t i = 0; i < sizeof classes / sizeof *classes && p[1] == ':'; i++) {
+        const size_t n = strlen(classes[i].name);
+
+        if (strncmp(p + 2, classes[i].name, n) == 0 && strncmp(p + 2 + n, ":]", 2) == 0) {
+            *end = p + n + 4;
+            return (unsigned char)c < 0x80 && classes[i].has((unsigned char)c);
+        }
+    }
+    return false;
+}
+
 /* Whether c is in the set at p, which begins with '['; *end: behind it. A set without an end is a '['. */
 static bool in_set(const char *p, char c, const char **end)
 {
@@ -52,6 +76,13 @@ static bool in_set(const char *p, char c, const char **end)
     bool in = false;
 
     for (const char *first = at; *at != '\0' && (*at != ']' || at == first); at++) {
+        const char *behind = NULL;
+
+        in = (*at == '[' && in_class(at, c, &behind)) || in;
+        if (behind != NULL) {
+            at = behind - 1;
+            continue;
+        }
         const char from = *at == '\\' && at[1] != '\0' ? *++at : *at;
         char to = from;
 

@@ -51,14 +51,12 @@ static enum err_code hash_options(uint64_t *h, const struct cli_made_with_opts *
 
 enum err_code cli_made_with(json_t **out, const struct cli_made_with_opts *o, struct err *e)
 {
-    const struct cli_beside_opts beside = { *o->engrams,      o->engram_thinking, NULL,
-                                            o->context_table, o->examples,        o->recite };
     uint64_t tables = 0, options = 0;
 
-    if (cli_beside_hash(&tables, &beside, e))
+    if (cli_beside_hash(&tables, o->beside, e))
         return e->code;
     tables++;
-    if (cli_hash_file(&tables, o->context, e) || hash_options(&options, o, e))
+    if (cli_hash_file(&tables, o->beside->context, e) || hash_options(&options, o, e))
         return e->code;
     *out = json_pack("{s:o, s:o, s:o, s:o}", "model", cli_json_hash(model_fingerprint(o->open->model)), "adapters",
                      cli_json_hash(o->open->adapters.hash), "tables", cli_json_hash(tables), "options",
@@ -81,8 +79,9 @@ static void hash_age(uint64_t *h, const char *path)
 
 enum err_code cli_fingerprint(uint64_t *out, const struct cli_made_with_opts *o, struct err *e)
 {
-    const char *files[] = { o->context_table, o->examples, o->recite, o->context }, *domains;
-    const uint64_t fixed[] = { model_fingerprint(o->open->model), o->open->adapters.hash, o->engram_thinking };
+    const char *files[] = { o->beside->context_table, o->beside->examples, o->beside->recite, o->beside->context },
+               *domains;
+    const uint64_t fixed[] = { model_fingerprint(o->open->model), o->open->adapters.hash, o->beside->engram_thinking };
     uint64_t h;
     float x = 0;
     char path[4096];
@@ -90,11 +89,11 @@ enum err_code cli_fingerprint(uint64_t *out, const struct cli_made_with_opts *o,
     if (hash_options(&h, o, e))
         return e->code;
     h = cli_hash_text(io_hash(h, fixed, sizeof fixed), CHIMERE_VERSION);
-    for (size_t i = 0; i < o->engrams->n; i++) {
-        if (cli_engram_named(o->engrams->v[i], path, sizeof path, &domains, &x, 1, e))
+    for (size_t i = 0; i < o->beside->engrams.n; i++) {
+        if (cli_engram_named(o->beside->engrams.v[i], path, sizeof path, &domains, &x, 1, e))
             return e->code;
         hash_age(&h, path);
-        h = cli_hash_text(h, o->engrams->v[i]);
+        h = cli_hash_text(h, o->beside->engrams.v[i]);
     }
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++)
         hash_age(&h, files[i]);

@@ -10,12 +10,11 @@ struct sample_opts;
 
 struct cli_made_with_opts {        /* NULL: not given */
     const struct cli_opened *open; /* with its run */
-    const struct cli_list *engrams;
-    const char *context_table, *context, *examples, *recite, *template_file, *parser, *name, *calibration, *verifier;
+    const struct cli_beside_opts *beside;
+    const char *template_file, *parser, *name, *calibration, *verifier;
     const struct sample_opts *sample;
     int64_t ctx_tokens, predict_max;
     int embed_layer; /* -1: not given */
-    bool engram_thinking;
     const struct reason_opts *reason;
 };
 /* {"model", "adapters", "tables", "options"}, a hash of each: of tables and templates that of their contents. What is

@@ -83,14 +83,15 @@ static enum err_code open_tables(const struct cli_reload *b, bool again, struct 
 {
     struct tables *x;
 
-    if (b->o.engrams->n == 0 && b->o.context_table == NULL && b->o.context == NULL)
+    if (b->o.beside->engrams.n == 0 && b->o.beside->context_table == NULL && b->o.beside->context == NULL)
         return ERR_OK;
     x = calloc(1, sizeof *x);
     if (x == NULL)
         return err_nomem(e);
-    if ((b->o.context != NULL && cli_document_open(&x->document, b->o.context, again, b->model->text, e)) ||
-        cli_engram_open_all(&x->engram, b->o.engrams, b->o.context_table, x->document.said, again, b->o.engram_thinking,
-                            b->model, e)) {
+    if ((b->o.beside->context != NULL &&
+         cli_document_open(&x->document, b->o.beside->context, again, b->model->text, e)) ||
+        cli_engram_open_all(&x->engram, &b->o.beside->engrams, b->o.beside->context_table, x->document.said, again,
+                            b->o.beside->engram_thinking, b->model, e)) {
         close_tables(x);
         return e->code;
     }
@@ -152,9 +153,13 @@ static void make_set(const struct cli_reload *b, struct set *x)
 /* For a log. */
 static enum err_code note_facts(const struct cli_reload *b, struct set *x, struct err *e)
 {
-    const struct cli_log_beside beside = { b->model,      x->adapters,
-                                           b->o.engrams,  b->o.context != NULL ? b->o.context : b->o.context_table,
-                                           b->o.examples, b->o.recite };
+    const struct cli_log_beside beside = { b->model,
+                                           x->adapters,
+                                           &b->o.beside->engrams,
+                                           b->o.beside->context != NULL ? b->o.beside->context
+                                                                        : b->o.beside->context_table,
+                                           b->o.beside->examples,
+                                           b->o.beside->recite };
 
     x->facts = NULL;
     if (b->o.logs && cli_log_facts(&x->facts, &beside, e))
@@ -176,9 +181,9 @@ enum err_code cli_reload_open(struct cli_reload **out, const struct cli_reload_o
     b->model = model;
     b->run = r;
     b->now->adapters = &model->adapters;
-    if (open_tables(b, false, &b->now->tables, e) || open_notes(b, b->o.examples, &b->now->notes, e) ||
-        open_notes(b, b->o.recite, &b->now->named, e) ||
-        cli_request_tables_open(&b->made, model, o->engram_thinking, o->table_bytes, e)) {
+    if (open_tables(b, false, &b->now->tables, e) || open_notes(b, b->o.beside->examples, &b->now->notes, e) ||
+        open_notes(b, b->o.beside->recite, &b->now->named, e) ||
+        cli_request_tables_open(&b->made, model, o->beside->engram_thinking, o->table_bytes, e)) {
         cli_reload_close(b);
         return e->code;
     }
@@ -278,10 +283,13 @@ static void reopen(struct cli_reload *b, struct serve *s)
     else if (adapters != NULL)
         x->adapters = adapters;
     if (open_tables(b, true, &x->tables, &e))
-        cli_reload_stays(b->o.engrams->n > 0 ? "--engram" : b->o.context != NULL ? "--context" : "--context-table", &e);
-    if (open_notes(b, b->o.examples, &x->notes, &e))
+        cli_reload_stays(b->o.beside->engrams.n > 0     ? "--engram"
+                         : b->o.beside->context != NULL ? "--context"
+                                                        : "--context-table",
+                         &e);
+    if (open_notes(b, b->o.beside->examples, &x->notes, &e))
         cli_reload_stays("--examples", &e);
-    if (open_notes(b, b->o.recite, &x->named, &e))
+    if (open_notes(b, b->o.beside->recite, &x->named, &e))
         cli_reload_stays("--recite", &e);
     make_set(b, x);
     if (note_facts(b, x, &why))

@@ -8,7 +8,7 @@
  */
 #ifndef SERVE_STDIO_RELOAD_H
 #define SERVE_STDIO_RELOAD_H
-#include "cli/cli.h"
+#include "cli/beside.h"
 #include "cli/guess.h"
 #include "serve/serve.h"
 
@@ -16,12 +16,9 @@ struct cli_reload;
 struct cli_opened;
 struct run;
 
-struct cli_reload_opts {            /* not copied */
-    const struct cli_list *engrams; /* "FILE[:weight]" each */
-    bool engram_thinking;
-    const char *context_table, *context; /* a text to make a table of, or also to answer questions from; NULL: none */
-    const char *examples, *recite;       /* "INDEX[:n]"; NULL: none */
-    int64_t table_bytes;                 /* of tables of requests' texts, all together */
+struct cli_reload_opts {                  /* not copied */
+    const struct cli_beside_opts *beside; /* a context becomes a table, too */
+    int64_t table_bytes;                  /* of tables of requests' texts, all together */
     const struct cli_guess *guess;
     struct draft **draft; /* *draft: what the gen guesses with, exchanged with it; NULL: nothing */
     struct gen *gen;

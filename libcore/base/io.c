@@ -84,7 +84,7 @@ enum err_code io_map_open(struct io_map *out, const char *path, struct err *e)
     /* O_NONBLOCK: a FIFO must be refused, not waited for. */
     int fd = open_retry(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) {
-        return err_errno(e, ERR_IO, errno, "%s: cannot open", path);
+        return io_cannot_open(path, errno, e);
     }
     enum err_code rc = map_fd(out, fd, path, e);
     close(fd);
@@ -194,7 +194,7 @@ enum err_code io_read_regular(char **data, size_t *n, const char *path, size_t m
     struct stat st;
     int fd = open_retry(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) {
-        return err_errno(e, ERR_IO, errno, "%s: cannot open", path);
+        return io_cannot_open(path, errno, e);
     }
     enum err_code rc = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? read_fd(data, n, fd, max_bytes, NULL, e)
                                                                   : err_set(e, ERR_IO, "is not a regular file");

@@ -99,6 +99,9 @@ MUST_CHECK enum err_code io_publish(const char *path, const char *fresh, int kee
 /* Can publish and rollback move the versions? ERR_IO: one of path.1, path.2 ... is a directory or another thing that
  * is no file. Both look themselves; a program asks before long work. */
 MUST_CHECK enum err_code io_versions_check(const char *path, struct err *e);
+/* errnum: of open() for reading. Where the file is gone and path.1 is there, the message names that: on a file system
+ * without links a publisher that was killed leaves them so. */
+enum err_code io_cannot_open(const char *path, int errnum, struct err *e);
 /* Rotates the versions: path.1 becomes path, path.2 becomes path.1 and so on, and the old path becomes the last of
  * them. So nothing is lost: with as many calls as there are versions, everything is as it was. ERR_IO: there is no
  * path.1. */

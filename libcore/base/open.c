@@ -63,7 +63,7 @@ enum err_code io_open_read(int *out, const char *path, bool (*stop)(void), struc
         fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     while (fd < 0 && errno == EINTR);
     if (fd < 0)
-        return err_errno(e, ERR_IO, errno, "%s: cannot open", path);
+        return io_cannot_open(path, errno, e);
     /* without a writer there is no end to read */
     if (fstat(fd, &st) == 0 && S_ISFIFO(st.st_mode) && wait_to_read(fd, stop, e)) {
         close(fd);

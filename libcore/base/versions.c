@@ -76,6 +76,29 @@ static bool drop_version(const char *path, int i)
     return done;
 }
 
+static bool is_file(const char *path, int i, struct stat *st)
+{
+    char *s = version(path, i);
+    const bool yes = s != NULL && lstat(s, st) == 0 && S_ISREG(st->st_mode);
+
+    free(s);
+    return yes;
+}
+
+/* One who was killed between two steps leaves a number without a file, or the file under two names: what follows moves
+ * up. */
+static enum err_code close_gap(const char *path, struct err *e)
+{
+    struct stat now, last;
+
+    if (is_file(path, 0, &now) && is_file(path, 1, &last) && now.st_ino == last.st_ino && now.st_dev == last.st_dev)
+        (void)drop_version(path, 1);
+    for (int i = 1; is_there(path, i) || is_file(path, i + 1, &now); i++)
+        if (!is_there(path, i) && move_version(path, i + 1, i, false, e))
+            return e->code;
+    return ERR_OK;
+}
+
 /* The names in the directory of path are on the disk. */
 static void settle_directory(const char *path)
 {
@@ -103,6 +126,14 @@ static char *file_of(const char *path)
     return file != NULL ? file : strdup(path);
 }
 
+enum err_code io_cannot_open(const char *path, int errnum, struct err *e)
+{
+    if (errnum != ENOENT || !is_there(path, 1))
+        return err_errno(e, ERR_IO, errnum, "%s: cannot open", path);
+    return err_set(e, ERR_IO, "%s: cannot open: it is not there, but the version before it is: %s.1 (rollback)", path,
+                   path);
+}
+
 void io_same_mode(const char *fresh, const char *path)
 {
     struct stat st;
@@ -117,7 +148,7 @@ static enum err_code publish(const char *path, const char *fresh, int keep, stru
     if (keep > 0 && is_there(path, 0)) {
         int last = 1;
 
-        if (check_versions(path, e))
+        if (close_gap(path, e) || check_versions(path, e))
             return e->code;
         while (last < keep && is_there(path, last))
             last++;
@@ -143,7 +174,7 @@ static enum err_code roll_back(const char *path, struct err *e)
 {
     int n = 1;
 
-    if (check_versions(path, e))
+    if (close_gap(path, e) || check_versions(path, e))
         return e->code;
     if (!is_there(path, 1))
         return err_set(e, ERR_IO, "%s: there is no version before it (%s.1); to do without it, leave it out", path,

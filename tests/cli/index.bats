@@ -89,6 +89,10 @@ files() { index "$@" && hits common | jq -r .file | sort | tr '\n' ' '; }
     ln -s ../other/far d/fil
     [ "$(files d)" = "d/a.txt d/b.log d/keep/build/d.txt d/very/g.o " ]
     [ "$(files --follow d)" = "d/a.txt d/b.log d/fil d/keep/build/d.txt d/link/far d/very/g.o " ]
+    rm d/.gitignore d/keep/.gitignore
+    [ "$(files --exclude '[[:alpha:]].txt' --exclude '[^b[:digit:]].log' --exclude '[\[:o]*.o' d)" = "d/b.log d/very/g.o " ]
+    touch d/'é.txt' d/7.txt && echo common | tee d/'é.txt' > d/7.txt
+    [ "$(files --exclude '*.log' --exclude '*.o' --exclude '[[:lower:]c-f].txt' d)" = "d/7.txt d/é.txt " ]
 }
 
 @test "index: filters make text of other files" {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* base_io_test.c - the room base: mapping, reading, and writing entirely or not at all. */
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -614,6 +615,40 @@ static void test_versions_no_file(void **state)
     unlink(other);
 }
 
+/* A publisher killed after any of its steps: the versions are found again, by the next one and by rollback. */
+static void test_versions_killed(void **state)
+{
+    char path[512], other[512], name[16];
+    struct err e = { 0 };
+
+    (void)state;
+    for (int steps = 0; steps <= 4; steps++)
+        for (int back = 0; back < 2; back++) {
+            for (char c = '1'; c <= '4'; c++)
+                publish(9, c, "");
+            for (int k = 0; k < steps && k < 3; k++) { /* f.3 becomes f.4, f.2 f.3, f.1 f.2 */
+                snprintf(name, sizeof name, "f.%d", 3 - k);
+                in_dir(path, name);
+                snprintf(name, sizeof name, "f.%d", 4 - k);
+                assert_int_equal(rename(path, in_dir(other, name)), 0);
+            }
+            if (steps == 4)
+                assert_int_equal(link(in_dir(path, "f"), in_dir(other, "f.1")), 0);
+            if (back)
+                assert_int_equal(io_rollback(in_dir(path, "f"), &e), ERR_OK);
+            publish(9, '6', back ? "63214-" : "64321-");
+            publish(0, '0', "0-----");
+            unlink(in_dir(path, "f"));
+        }
+    /* The file itself is gone: its name is said, and rollback puts it back. */
+    put_file(in_dir(path, "f.1"), "1");
+    assert_int_equal(io_cannot_open(in_dir(path, "f"), ENOENT, &e), ERR_IO);
+    assert_non_null(strstr(e.msg, "/f.1 (rollback)"));
+    assert_int_equal(io_rollback(path, &e), ERR_OK);
+    assert_file(path, "1");
+    unlink(path);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
@@ -635,6 +670,7 @@ int main(void)
         WITH_DIR(test_out_killed),
         WITH_DIR(test_versions),
         WITH_DIR(test_versions_no_file),
+        WITH_DIR(test_versions_killed),
     };
     return cmocka_run_group_tests_name("base_io", tests, NULL, NULL);
 }
