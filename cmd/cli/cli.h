@@ -303,6 +303,9 @@ MUST_CHECK enum err_code cli_size(int64_t *out, const char *s, const char *optio
 bool cli_is_stdin(const char *path); /* NULL is not */
 const char *cli_file_name(const char *path);
 
+/* Warns if a file lies on a network file system, or on one of another system, and reading its first 64 MiB is slow. */
+void cli_tell_slow(const char *path);
+
 /* Warns if the text is in another encoding: it makes a poor prompt, and nobody would know why. */
 void cli_tell_encoding(const char *what, struct str s);
 

@@ -79,6 +79,7 @@ enum err_code cli_open(struct cli_opened *x, const struct cli_model_opts *o, str
     cli_signals(x->path);
     if (gguf_open(&x->gguf, x->path, e) || cli_adapters_open(&x->adapters, &o->loras, x->gguf, e))
         return e->code;
+    cli_tell_slow(x->path);
     x->load_ms += clock_ms() - from;
     return ERR_OK;
 }

@@ -410,3 +410,18 @@ always() { documented "$1" | grep -vxE 'id|notes|recited|retrieve|search|tables|
     script -qec "chimere-run -p '$SUM' --reasoning=none > out" tty > /dev/null < /dev/null
     no grep -q '7+8+0=15' tty
 }
+
+@test "a model on a slow file system of another machine: one warning, with the speed" {
+    find_shim
+    speed() { LD_PRELOAD=$shim CHIMERE_TEST_FAULT_FS=$1 try 0 chimere-run -m "$TINY" --raw -p a -n 1 "${@:2}"; }
+    local kind
+    for kind in 0x01021997:9p 0x6969:NFS 0xff534d42:SMB 0x65735546:FUSE; do
+        speed "${kind%:*}"
+        [ "$(wc -l < err)" -eq 1 ]
+        grep -qE "^chimere-run: .*gguf: lies on ${kind#*:}.* is read with [0-9]+ MB/s: a copy on a local disk" err
+    done
+    speed 0x6969 -q
+    [ ! -s err ]
+    speed 0xef53 # ext4
+    [ ! -s err ]
+}

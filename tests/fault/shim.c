@@ -3,6 +3,7 @@
  *
  * CHIMERE_TEST_FAULT=KIND:N   the Nth call of that kind after main began fails, once (N >= 1)
  * CHIMERE_TEST_FAULT_LOG=FILE at the end "KIND COUNT" is written there for every kind that was called
+ * CHIMERE_TEST_FAULT_FS=NUMBER statfs(2) says that files lie on this kind of file system, and pread(2) takes 10 ms more
  * CHIMERE_TEST_FAULT_HOLD=FILE write(2) waits as long as FILE exists
  * CHIMERE_TEST_FAULT_LIVE=FILE another process says what is to fail while this one runs: struct live, mapped from there
  *
@@ -26,6 +27,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/types.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 enum kind { ALLOC, MAP, OPEN, READ, WRITE, SYNC, RENAME, CUT, MOST, KILL, N_KINDS };
@@ -273,7 +275,21 @@ ssize_t pread(int fd, void *to, size_t n, off_t offset)
 {
     NEXT(ssize_t, (int, void *, size_t, off_t), "pread")
     FAIL(READ, EIO, -1)
+    if (getenv("CHIMERE_TEST_FAULT_FS") != NULL)
+        usleep(10000);
     return next(fd, to, n, offset);
+}
+
+int statfs(const char *path, struct statfs *out)
+{
+    const char *kind = getenv("CHIMERE_TEST_FAULT_FS");
+    int rc;
+    NEXT(int, (const char *, struct statfs *), "statfs")
+
+    rc = next(path, out);
+    if (rc == 0 && kind != NULL)
+        out->f_type = strtol(kind, NULL, 0);
+    return rc;
 }
 
 ssize_t write(int fd, const void *from, size_t n)
