@@ -129,7 +129,7 @@ static enum err_code find_classes(struct calibration_job *j, struct err *e)
 
 /* ---- answers ---- */
 
-static enum err_code add_choice(struct both_side *s, float p, struct err *e)
+enum err_code cli_bench_add_choice(struct both_side *s, float p, struct err *e)
 {
     if (isnan(p)) /* it was no choice */
         return ERR_OK;
@@ -156,25 +156,26 @@ static enum err_code grade(const struct calibration_job *j, struct both_side *s,
     return code;
 }
 
-static enum err_code take_event(const struct calibration_job *j, const struct gen_event *ev, int64_t *n_done,
-                                struct err *e)
+static enum err_code take_event(struct calibration_job *j, const struct gen_event *ev, int64_t *n_done, struct err *e)
 {
     struct both_side *s = ev->user;
 
     if (ev->kind == GEN_TOKEN)
-        return text_tokens_push(&s->answer, ev->pick.token, e) || add_choice(s, ev->p_max, e) ? e->code : ERR_OK;
+        return text_tokens_push(&s->answer, ev->pick.token, e) || cli_bench_add_choice(s, ev->p_max, e) ? e->code
+                                                                                                        : ERR_OK;
     if (ev->kind != GEN_END)
         return ERR_OK;
     if (ev->end == GEN_FAILED)
         return err_copy(e, &ev->err);
     ++*n_done;
-    return add_choice(s, ev->p_max, e) ? e->code : grade(j, s, ev->end, e);
+    return cli_bench_add_choice(s, ev->p_max, e) || grade(j, s, ev->end, e) ? e->code
+                                                                            : cli_bench_calibrate_keep(j, s, e);
 }
 
 static enum err_code answer_all(struct calibration_job *j, struct gen *g, struct err *e)
 {
     const struct progress progress = cli_bench_progress("answers");
-    int64_t n_done = 0, id;
+    int64_t n_done = (int64_t)j->n_done, id;
     struct gen_event ev;
 
     for (size_t i = 0; i < 2 * j->n; i++) {
@@ -182,7 +183,7 @@ static enum err_code answer_all(struct calibration_job *j, struct gen *g, struct
         struct gen_request q = s->asked->q;
 
         q.user = s;
-        if (gen_submit(g, &q, &id, e))
+        if (!s->done && gen_submit(g, &q, &id, e))
             return err_wrap(e, "%s: %s", s->of->set, cli_bench_text_in(s->of->item, "id"));
     }
     while (gen_busy(g)) {
@@ -392,7 +393,7 @@ static void free_all(struct calibration_job *j)
 
 enum err_code cli_bench_cmd_calibrate(struct bench *b, struct err *e)
 {
-    struct calibration_job j = { .b = b };
+    struct calibration_job j = { .b = b, .out = -1 };
     struct io_out *to;
     enum err_code code;
 
@@ -405,6 +406,8 @@ enum err_code cli_bench_cmd_calibrate(struct bench *b, struct err *e)
         return cli_as_data(e);
     code = open_all(&j, e);
     if (code == ERR_OK)
+        code = cli_bench_calibrate_resume(&j, e);
+    if (code == ERR_OK)
         code = run_all(&j, e);
     if (code == ERR_OK)
         code = cli_bench_calibrate_fit(&j, e);
@@ -415,6 +418,7 @@ enum err_code cli_bench_cmd_calibrate(struct bench *b, struct err *e)
     if (code == ERR_OK)
         code = cli_bench_calibrate_write(&j, to, e);
     code = io_out_end(to, code, e);
+    cli_bench_calibrate_forget(&j, code == ERR_OK);
     free_all(&j);
     return code == ERR_OK ? code : cli_as_data(e);
 }

@@ -18,6 +18,8 @@ struct both_side {
     struct text_tokens answer;
     float *p; /* [n_p] p_max of its choices */
     size_t n_p, cap;
+    uint64_t key; /* of all that the answer hangs on */
+    bool done;
 };
 struct both {
     json_t *item;
@@ -48,7 +50,16 @@ struct calibration_job {
     struct reason_verifier_worth worth;
     bool verified;
     double thought_share; /* right answers with reasoning, of the other half */
+    char *part;           /* the file of answers until all are there; NULL: not named yet */
+    int out;              /* it; -1: not open */
+    size_t n_done;        /* answers that it had */
 };
+enum err_code cli_bench_add_choice(struct both_side *s, float p, struct err *e);
+
+/* calibrate_kept.c: takes the answers of a run that ended early; keeps one more; the end of it. */
+MUST_CHECK enum err_code cli_bench_calibrate_resume(struct calibration_job *j, struct err *e);
+MUST_CHECK enum err_code cli_bench_calibrate_keep(struct calibration_job *j, const struct both_side *s, struct err *e);
+void cli_bench_calibrate_forget(struct calibration_job *j, bool whole);
 
 /* calibrate_fit.c: thresholds from one half of the questions, figures from the other; the file. */
 MUST_CHECK enum err_code cli_bench_calibrate_fit(struct calibration_job *j, struct err *e);

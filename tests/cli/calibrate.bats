@@ -34,6 +34,25 @@ calibrated()
         (map(select(.case == "never think"))[0].tokens < map(select(.case == "always think"))[0].tokens)' a.jsonl
 }
 
+@test "calibrate goes on after a kill, and does not ask again" {
+    set -- --limit 6 -n 24 --parallel 2 "$ROOT/share/eval/math.jsonl"
+    chimere-bench calibrate -o a.json "$@" > /dev/null
+    no test -e a.json.part
+    (ulimit -f 1 && ! chimere-bench calibrate -o b.json "$@" > out 2> err) # a file of 1 KiB: in the middle of a line
+    [ ! -e b.json ]
+    n=$(wc -l < b.json.part)
+    [ "$n" -ge 1 ] && [ "$n" -le 4 ] && [ -n "$(tail -c 1 b.json.part)" ]
+    try 0 chimere-bench calibrate -v -o b.json "$@"
+    grep -q "b.json.part: has $n of 12 answers" err
+    cmp a.json b.json
+    no test -e b.json.part
+    # those of other options do not count, and another file is left alone
+    chimere-bench calibrate -o c.json --limit 2 -n 4 "$ROOT/share/eval/math.jsonl" > /dev/null
+    printf 'mine\n' > c.json.part
+    fails 3 'c.json.part: line 1 is no answer of a calibration' chimere-bench calibrate -o c.json --limit 2 -n 4 "$ROOT/share/eval/math.jsonl"
+    [ "$(cat c.json.part)" = mine ]
+}
+
 @test "--think auto thinks where the direct answer is in doubt, in all programs" {
     calibrated
     same='[.text, .reasoning, .token_ids]'
