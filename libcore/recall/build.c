@@ -445,30 +445,21 @@ static enum err_code write_parts(const char *path, const struct recall_builder *
     return io_out_end(out, code, e);
 }
 
-/* The graph of the old index if all vectors are the same; false: there is none that fits. */
-static bool take_graph(const struct recall_builder *b, struct graph *g)
+/* What is new or gone is a small part of the old graph, or all is made anew. */
+static enum err_code make_graph(const struct recall_builder *b, struct graph *g, const struct progress *p,
+                                struct err *e)
 {
-    const struct recall *old = b->old;
+    enum { PART = 5 };
+    uint64_t same = 0;
 
-    if (old == NULL || old->upper_at == NULL || old->s.n_texts != b->n)
-        return false;
-    for (uint64_t i = 0; i < b->n; i++)
-        if (b->taken[i] != i)
-            return false;
-    g->level = malloc((size_t)b->n + 1);
-    g->link = malloc((size_t)b->n * 8 * LINKS + 1);
-    g->upper = malloc((size_t)old->s.n_upper * 4 * LINKS + 1);
-    if (g->level == NULL || g->link == NULL || g->upper == NULL) {
-        recall_graph_free(g);
-        g->level = NULL;
-        g->link = g->upper = NULL;
-        return false;
-    }
-    memcpy(g->level, old->level, (size_t)b->n);
-    memcpy(g->link, old->link, (size_t)b->n * 8 * LINKS);
-    memcpy(g->upper, old->upper, (size_t)old->s.n_upper * 4 * LINKS);
-    g->n_upper = old->s.n_upper;
-    return true;
+    for (uint64_t i = 0; b->old != NULL && i < b->n; i++)
+        same += b->taken[i] != NO_LINK;
+    if (b->old == NULL || b->old->upper_at == NULL || b->n - same > b->n / PART ||
+        (b->old->s.n_texts > same && b->old->s.n_texts - same > b->n / PART))
+        return recall_graph_make(g, p, e);
+    const struct graph old = recall_graph_of(b->old);
+
+    return recall_graph_go_on(g, &old, b->taken, p, e);
 }
 
 static enum err_code write_outside(struct recall_builder *b, uint64_t *bytes, uint64_t *sum, struct err *e)
@@ -491,7 +482,7 @@ static enum err_code commit_index(struct recall_builder *b, struct lists *l, str
     if (make_lists(b, l, e) || sort_by_stem(l, e) || center(b, mean, e))
         return e->code;
     *g = (struct graph){ .dot = recall_dot_best(), .vector = b->vector.p, .n = b->n, .stride = b->stride };
-    if (graph && !take_graph(b, g) && recall_graph_make(g, p, e))
+    if (graph && make_graph(b, g, p, e))
         return e->code;
     uint64_t bytes = 0, sum = 0;
 

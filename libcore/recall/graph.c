@@ -213,37 +213,142 @@ static uint8_t level_of(uint64_t i)
     return (uint8_t)level;
 }
 
-enum err_code recall_graph_make(struct graph *g, const struct progress *p, struct err *e)
+/* Room for n texts, with levels, and no links. */
+static enum err_code open_graph(struct graph *g, struct front **out, struct err *e)
 {
     struct front *f = calloc(1, sizeof *f);
-    enum err_code code = ERR_OK;
 
-    g->level = malloc((size_t)g->n + 1);
+    *out = f;
     g->upper_at = malloc(((size_t)g->n + 1) * sizeof *g->upper_at);
     g->link = malloc(((size_t)g->n * 2 * LINKS + 1) * sizeof *g->link);
-    for (uint64_t i = 0; g->level != NULL && g->upper_at != NULL && i < g->n; i++) {
-        g->level[i] = level_of(i);
+    if (f == NULL || g->level == NULL || g->upper_at == NULL || g->link == NULL)
+        return err_nomem(e);
+    for (uint64_t i = 0; i < g->n; i++) {
         g->upper_at[i] = g->n_upper;
         g->n_upper += g->level[i];
     }
     g->upper = malloc(((size_t)g->n_upper * LINKS + 1) * sizeof *g->upper);
+    f->seen = calloc((size_t)g->n + 1, sizeof *f->seen);
+    if (f->seen == NULL || g->upper == NULL)
+        return err_nomem(e);
+    memset(g->link, 0xFF, (size_t)g->n * 2 * LINKS * sizeof *g->link);
+    memset(g->upper, 0xFF, (size_t)g->n_upper * LINKS * sizeof *g->upper);
+    return ERR_OK;
+}
+
+static enum err_code close_front(struct front *f, enum err_code code)
+{
     if (f != NULL)
-        f->seen = calloc((size_t)g->n + 1, sizeof *f->seen);
-    if (f == NULL || f->seen == NULL || g->level == NULL || g->upper_at == NULL || g->link == NULL || g->upper == NULL)
-        code = err_nomem(e);
-    if (code == ERR_OK) {
-        memset(g->link, 0xFF, (size_t)g->n * 2 * LINKS * sizeof *g->link);
-        memset(g->upper, 0xFF, (size_t)g->n_upper * LINKS * sizeof *g->upper);
-    }
+        free(f->seen);
+    free(f);
+    return code;
+}
+
+enum err_code recall_graph_make(struct graph *g, const struct progress *p, struct err *e)
+{
+    struct front *f;
+    enum err_code code;
+
+    g->level = malloc((size_t)g->n + 1);
+    for (uint64_t i = 0; g->level != NULL && i < g->n; i++)
+        g->level[i] = level_of(i);
+    code = open_graph(g, &f, e);
     for (uint64_t i = 1; code == ERR_OK && i < g->n; i++) {
         insert_text(g, f, (uint32_t)i);
         if (i % 256 == 0 && !progress_tick(p, i, g->n))
             code = err_set(e, ERR_CANCEL, "interrupted");
     }
-    if (f != NULL)
-        free(f->seen);
-    free(f);
-    return code;
+    return close_front(f, code);
+}
+
+/* ---- going on from an old graph ---- */
+
+static void meet_candidate(struct near *v, int *n, const struct graph *g, uint32_t of, uint32_t text)
+{
+    const struct near x = { text, score_of(g, g->vector + of * g->stride, text), false };
+    int at = *n;
+
+    if (text == of)
+        return;
+    for (int i = 0; i < *n; i++)
+        if (v[i].text == text)
+            return;
+    if (at == WIDTH && x.score <= v[at - 1].score)
+        return;
+    at -= at == WIDTH;
+    for (; at > 0 && x.score > v[at - 1].score; at--)
+        v[at] = v[at - 1];
+    v[at] = x;
+    *n += *n < WIDTH;
+}
+
+/* The links that text i had as text `was`. In the place of those that are gone are the best of what these were linked
+ * to (Singh, Subramanya, Krishnaswamy and Simhadri 2021). */
+static void take_links(struct graph *g, const struct graph *old, const uint32_t *now, uint32_t i, uint32_t was,
+                       int level)
+{
+    const uint32_t *had = links_of(old, was, level);
+    uint32_t *link = links_of(g, i, level);
+    struct near v[WIDTH + 1];
+    const int max = links_max(level);
+    int kept = 0, n = 0, gone = 0;
+
+    for (int k = 0; k < max && had[k] != NO_LINK; k++)
+        if (now[had[k]] != NO_LINK)
+            link[kept++] = now[had[k]];
+        else
+            gone++;
+    if (gone == 0)
+        return;
+    for (int k = 0; k < kept; k++)
+        meet_candidate(v, &n, g, i, link[k]);
+    for (int k = 0; k < max && had[k] != NO_LINK; k++) {
+        const uint32_t *next = links_of(old, had[k], level);
+
+        for (int m = 0; now[had[k]] == NO_LINK && m < max && next[m] != NO_LINK; m++)
+            if (now[next[m]] != NO_LINK)
+                meet_candidate(v, &n, g, i, now[next[m]]);
+    }
+    choose_neighbours(g, v, n, link, max);
+}
+
+enum err_code recall_graph_go_on(struct graph *g, const struct graph *old, const uint32_t *was,
+                                 const struct progress *p, struct err *e)
+{
+    uint32_t *now = malloc((size_t)old->n * sizeof *now + 1); /* numbers of the old texts in g */
+    struct front *f = NULL;
+    enum err_code code = now != NULL ? ERR_OK : err_nomem(e);
+
+    g->level = malloc((size_t)g->n + 1);
+    for (uint64_t i = 0; code == ERR_OK && i < old->n; i++)
+        now[i] = NO_LINK;
+    for (uint64_t i = 0; code == ERR_OK && g->level != NULL && i < g->n; i++) {
+        const bool first = was[i] != NO_LINK && now[was[i]] == NO_LINK; /* of texts that are the same */
+
+        g->level[i] = first ? old->level[was[i]] : level_of(i);
+        if (first)
+            now[was[i]] = (uint32_t)i;
+    }
+    if (code == ERR_OK)
+        code = open_graph(g, &f, e);
+    g->entry = UINT64_MAX;
+    for (uint64_t i = 0; code == ERR_OK && i < g->n; i++) {
+        if (was[i] == NO_LINK || now[was[i]] != i)
+            continue;
+        for (int level = 0; level <= g->level[i]; level++)
+            take_links(g, old, now, (uint32_t)i, was[i], level);
+        if (g->entry == UINT64_MAX || g->level[i] > g->level[g->entry])
+            g->entry = i;
+    }
+    for (uint64_t i = 0; code == ERR_OK && i < g->n; i++) {
+        if (was[i] != NO_LINK && now[was[i]] == i && (*links_of(g, i, 0) != NO_LINK || i == g->entry))
+            continue; /* one whose neighbours are all gone is linked anew */
+        insert_text(g, f, (uint32_t)i);
+        if (i % 256 == 0 && !progress_tick(p, i, g->n))
+            code = err_set(e, ERR_CANCEL, "interrupted");
+    }
+    free(now);
+    return close_front(f, code);
 }
 
 void recall_graph_free(struct graph *g)

@@ -126,6 +126,12 @@ struct graph {
     uint64_t *upper_at, n_upper;
 };
 MUST_CHECK enum err_code recall_graph_make(struct graph *g, const struct progress *p, struct err *e);
+/* The same from the graph of an index whose vectors stay: was[i] is the number of text i there, of at least one, or
+ * NO_LINK. What is new is linked in, and what is gone is bridged. */
+MUST_CHECK enum err_code recall_graph_go_on(struct graph *g, const struct graph *old, const uint32_t *was,
+                                            const struct progress *p, struct err *e);
+/* That of an index; it lives as long as r. */
+struct graph recall_graph_of(const struct recall *r);
 void recall_graph_free(struct graph *g);
 MUST_CHECK enum err_code recall_graph_search(const struct graph *g, const float *v, int k, struct recall_hit *hits,
                                              int *n, struct err *e);

@@ -122,19 +122,24 @@ void recall_aim(const struct recall *r, const float *v, float *to)
     recall_direct(to, r->mean, r->s.dims);
 }
 
+struct graph recall_graph_of(const struct recall *r)
+{
+    return (struct graph){ r->dot,
+                           r->vector,
+                           r->s.n_texts,
+                           r->stride,
+                           r->entry,
+                           (uint8_t *)(uintptr_t)r->level,
+                           (uint32_t *)(uintptr_t)r->link,
+                           (uint32_t *)(uintptr_t)r->upper,
+                           r->upper_at,
+                           r->s.n_upper };
+}
+
 enum err_code recall_near(const struct recall *r, const float *v, int k, bool all, struct pool *pool,
                           struct recall_hit *hits, int *n, struct err *e)
 {
-    const struct graph g = { r->dot,
-                             r->vector,
-                             r->s.n_texts,
-                             r->stride,
-                             r->entry,
-                             (uint8_t *)(uintptr_t)r->level,
-                             (uint32_t *)(uintptr_t)r->link,
-                             (uint32_t *)(uintptr_t)r->upper,
-                             r->upper_at,
-                             r->s.n_upper };
+    const struct graph g = recall_graph_of(r);
     float *to;
     enum err_code code;
 

@@ -218,6 +218,52 @@ static void vectors_are_taken_from_an_old_index(void **state)
     recall_close(old);
 }
 
+/* What a search of the graph finds of the K nearest, of all that are asked. */
+static int found_by_graph(const struct recall *r, int from)
+{
+    struct recall_hit all[K], hits[K];
+    struct err e = { 0 };
+    int n_all, n, found = 0;
+
+    for (int q = 0; q < ASKED; q++) {
+        must(recall_near(r, vectors[from + 17 * q], K, true, NULL, all, &n_all, &e), &e);
+        must(recall_near(r, vectors[from + 17 * q], K, false, NULL, hits, &n, &e), &e);
+        for (int i = 0; i < n; i++)
+            for (int k = 0; k < n_all; k++)
+                found += hits[i].text == all[k].text;
+    }
+    return found;
+}
+
+static void a_graph_goes_on_from_the_old_one(void **state)
+{
+    enum { TEXTS = 1700, STEP = 100, ROUNDS = 8 };
+    struct recall *r;
+
+    (void)state;
+    build(in("g0"), TEXTS, true);
+    /* Each time a part of the texts is gone, and as many are new: at the end half are others. */
+    for (int k = 1; k <= ROUNDS; k++) {
+        char from[] = "g0", to[] = "g0";
+        from[1] = (char)('0' + k - 1);
+        to[1] = (char)('0' + k);
+        r = open_index(in(from));
+        assert_int_equal(build_again(in(to), r, k * STEP, k * STEP + TEXTS), TEXTS - STEP);
+        recall_close(r);
+        r = open_index(in(to));
+        assert_true(recall_info(r).graph);
+        assert_true(found_by_graph(r, k * STEP) >= 985 * ASKED * K / 1000);
+        recall_close(r);
+    }
+    /* Most are gone: it is made anew, as are the links of texts that lost all of theirs. */
+    r = open_index(in("g8"));
+    assert_int_equal(build_again(in("g9"), r, ROUNDS * STEP, ROUNDS * STEP + 20), 20);
+    recall_close(r);
+    r = open_index(in("g9"));
+    assert_int_equal(recall_info(r).n_texts, 20);
+    recall_close(r);
+}
+
 static enum err_code keep_outside(void *ctx, float *v, int64_t n, int dims, uint64_t *bytes, uint64_t *sum,
                                   struct err *e)
 {
@@ -574,6 +620,7 @@ int main(void)
         cmocka_unit_test(origins_are_kept),
         cmocka_unit_test(vectors_are_taken_from_an_old_index),
         cmocka_unit_test(vectors_may_be_outside),
+        cmocka_unit_test(a_graph_goes_on_from_the_old_one),
         cmocka_unit_test(all_vectors_are_compared),
         cmocka_unit_test(a_graph_finds_the_same),
         cmocka_unit_test(texts_are_found_by_words),
