@@ -49,7 +49,7 @@ PROGS    = $(addprefix $(BIN)/,$(NAMES))
 UNITS    = $(patsubst tests/unit/%.c,$(BUILD)/test/%,$(wildcard tests/unit/*_test.c))
 FUZZ     = $(patsubst tests/fuzz/%.c,$(BUILD)/test/%,$(wildcard tests/fuzz/fuzz_*.c))
 # Data of tests that the checkout has in another form: compressed, as a description that is drawn from, or made by a script.
-DATA     = $(patsubst %.zst,%,$(wildcard tests/golden/*/*.zst tests/golden/*/*/*.zst)) $(patsubst %.draw,%.gguf,$(wildcard tests/golden/*/*.draw)) tests/fuzz/corpus/gguf.expect
+DATA     = $(patsubst %.zst,%,$(wildcard tests/golden/*/*.zst tests/golden/*/*/*.zst tests/fuzz/corpus/*/*.zst)) $(patsubst %.draw,%.gguf,$(wildcard tests/golden/*/*.draw)) tests/fuzz/corpus/gguf.expect
 STEP     = $(if $(STEPS),@echo >> $(BUILD)/steps; printf '[%3d/%d] %s\n' $$(wc -l < $(BUILD)/steps) $(STEPS) $<; )
 
 all: $(PROGS) ## build the programs into bin/
@@ -72,7 +72,7 @@ $(BUILD)/test/fuzz_%: $(BUILD)/test/tests/fuzz/fuzz_%.o $(BUILD)/test/tests/fuzz
 $(BUILD)/test/draw: $(BUILD)/test/tests/golden/draw.o $(BUILD)/test/libchimere.a ; $(CC) $(SANFLAGS) -o $@ $^ $(LDFLAGS) $(LDLIBS)
 $(BUILD)/test/libfuzzer_%: $(BUILD)/test/tests/fuzz/fuzz_%.o $(BUILD)/test/libchimere.a ; $(CC) $(SANFLAGS) -fsanitize=fuzzer -o $@ $^ $(LDFLAGS) $(LDLIBS)
 $(UNITS) $(FUZZ): | $(DATA)
-tests/golden/%: tests/golden/%.zst ; @zstd -dqf $< -o $@
+tests/%: tests/%.zst ; @zstd -dqf $< -o $@
 %.gguf: %.draw tests/golden/draw.c | $(BUILD)/test/draw ; @$(BUILD)/test/draw $< $@
 tests/fuzz/corpus/gguf.expect: tests/fuzz/make_corpus.py ; @python3 $<
 $(BUILD)/test/fault-shim.so: tests/fault/shim.c ; @mkdir -p $(@D) && $(CC) -std=c11 -D_GNU_SOURCE -Wall -Wextra -O1 -g -fPIC -shared -o $@ $< -ldl
