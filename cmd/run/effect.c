@@ -163,7 +163,7 @@ const struct cli_pair cli_run_pairs[] = {
     { "think-probe", CLI_NEEDS, "think-stop|think-suppress", NULL, 0 },
     { "calibration", CLI_NEEDS, "think|verify|verifier", NULL, 0 },
     { "calibration", CLI_EXCLUDES, "logits|continue", NULL, 0 },
-    { "retrieve", CLI_NEEDS, "examples|recite", NULL, 0 },
+    { "retrieve", CLI_NEEDS, "examples|recite|context", NULL, 0 },
     { "retrieve", CLI_EXCLUDES, "calibration|logits|best-of|dvts|verify", NULL, 0 },
     { "retrieve-below", CLI_NEEDS, "retrieve", NULL, 0 },
     { "no-stdin", CLI_NEEDS, "prompt", NULL, 0 },

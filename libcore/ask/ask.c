@@ -61,10 +61,12 @@ static void set_memory(struct ask_request *r, const struct ask *a, const struct 
 
     for (int64_t i = 0; i < recital.n && m->n_vocab > 0; i++)
         recital.n = recital.token[i] < m->n_vocab ? recital.n : 0;
-    if (a->tables != NULL)
-        r->mix = *a->tables;
+    const struct engram_mix *tables = r->closed ? NULL : a->tables;
+
+    if (tables != NULL)
+        r->mix = *tables;
     r->mix.recital = recital;
-    r->q.memory = a->tables != NULL || recital.n > 0 ? &engram_memory : NULL;
+    r->q.memory = tables != NULL || recital.n > 0 ? &engram_memory : NULL;
     r->q.memory_of = &r->mix;
 }
 
@@ -282,14 +284,14 @@ static bool link_second(struct ask_request *r, struct ask_request *second)
     while (common < r->prompt.n - 1 && common < r->second->prompt.n &&
            r->prompt.v[common] == r->second->prompt.v[common])
         common++;
-    if (common == r->prompt.n - 1 && r->second->prompt.n == r->prompt.n &&
-        r->prompt.v[common] == r->second->prompt.v[common])
-        return false;
+    const bool same = common == r->prompt.n - 1 && r->second->prompt.n == r->prompt.n &&
+                      r->prompt.v[common] == r->second->prompt.v[common];
+
     while (q->n_marks > 0 && (r->border[q->n_marks - 1] >= common || q->n_marks == room))
         q->n_marks--;
     if (common > 0)
         r->border[q->n_marks++] = common;
-    return true;
+    return !same;
 }
 
 /* The reasoning request behind the direct one. */
@@ -358,11 +360,12 @@ static enum err_code open_unsure(struct ask_request **out, const struct ask *a, 
         *out = noted;
         return ERR_OK;
     }
-    closed.notes = closed.recite = NULL;
+    closed.notes = closed.recite = closed.context = NULL;
     if (open_one(&r, &closed, m, noted, e)) {
         ask_close(noted);
         return e->code;
     }
+    r->closed = a->context != NULL;
     r->retrieves = noted->retrieves = true;
     r->q.doubts_mean = true;
     r->q.doubt_mean = a->retrieve_below;

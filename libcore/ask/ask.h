@@ -96,9 +96,9 @@ struct ask {
                        (run_mark()) */
     const struct ask_index *context;        /* a document, of which only recite() is used; NULL: none */
     const struct ask_index *notes, *recite; /* NULL: none. What the document says is recited rather */
-    bool retrieves; /* notes and recite are used only where an answer without them is in doubt: it says that it does
-                       not know, or the mean of the logarithms of its tokens' probabilities is below this. Not with
-                       a calibration */
+    bool retrieves; /* notes, recite and a document with its table are used only where an answer without them is in
+                       doubt: it says that it does not know, or the mean of the logarithms of its tokens' probabilities
+                       is below this. Not with a calibration */
     float retrieve_below;
     int n_notes, n_recite; /* texts of each; -1: as many as the index says */
     /* The answer. */
@@ -135,7 +135,8 @@ struct ask_request {
     json_t *tools;      /* that the answer may call; NULL: none */
     int n_calls;        /* that its messages have */
     json_t *notes;      /* texts of indexes that it uses, as those give them; NULL: it looks at no index */
-    bool retrieves;     /* the answer came without notes first; of that one it is false that it has a `first` */
+    bool closed;        /* tables stay unused */
+    bool retrieves;     /* this is the answer without notes, or the one behind it */
     bool is_advised;    /* by a calibration */
     struct reason_advice advice;
     struct ask_request

@@ -118,6 +118,15 @@ END
     # What the index has nothing for is asked once; plain text is that of JSON.
     ask 'Please add 95 to 660.' --retrieve auto
     jq -e '.text == "755" and (has("retrieve") | not) and .notes == []' out
+    # A document and its table.
+    printf 'Mrs. Okafor lives next door. Here clotted means a page of a printing machine.\n' > doc.txt
+    doc() { chimere-run --think off --context doc.txt --json -p "$@" < /dev/null > out; }
+    doc 'Who lives next door?' --retrieve auto
+    jq -e '.text == "Mrs. Okafor" and .retrieve.looked_up and .retrieve.read_again == 1 and (.tables | length) == 1' out
+    doc 'What is the meaning of clotted?'
+    jq -e '.text == "a page of a printing machine"' out
+    doc 'What is the meaning of clotted?' --retrieve auto
+    jq -e '.text == "thickened or coalesced in soft thick lumps" and .retrieve.looked_up == false and (has("tables") | not)' out
     [ "$(chimere-run --think off --examples notes.index --retrieve auto -p 'What does the command zerit do?' < /dev/null)" = \
         'wash the drum of a printing machine' ]
     fails 2 '--retrieve' chimere-run --retrieve auto -p x
