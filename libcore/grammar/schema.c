@@ -221,7 +221,7 @@ void schema_check_keys(struct schema *x, struct schema_item item)
     json_t *value;
 
     json_object_foreach ((json_t *)item.s, key, value) {
-        if (is_among(ignored, key))
+        if (is_among(ignored, key) || (strcmp(key, "nullable") == 0 && json_is_false(value)))
             continue;
         if (is_among(refused, key))
             schema_fail(x, ERR_UNSUPPORTED, item.path, key, "this keyword is not supported");

@@ -497,7 +497,7 @@ batch()
     [ "$(answer "\"logit_bias\":[[$four,false]]")" = "$(answer "\"logit_bias\":{\"$four\":-100}")" ]
     no [ "$(answer "\"logit_bias\":[[$four,false]]")" = '"4"' ]
     [ "$(answer '"response_format":{"type":"json_schema","schema":{"const":17}}')" = '"17"' ]
-    [ "$(answer '"response_format":{"type":"json_schema","json_schema":{"schema":{"const":18}}}')" = '"18"' ]
+    [ "$(answer '"response_format":{"type":"json_schema","json_schema":{"schema":{"const":18,"nullable":false}}}')" = '"18"' ]
     for odd in '"max_tokens":-1' '"grammar":""' '"penalize_nl":true' '"logit_bias":[]' '"seed":-1' '"stop":[]' '"top_k":-1' '"tools":[]' \
         '"tools":[{"function":{"name":"f","parameters":null,"strict":null}}]' '"max_tokens":4.0' '"n":null' '"tools":null'; do
         [ "$(answer "$odd")" = '"4"' ] || { echo "$odd: $(answer "$odd")"; false; }
