@@ -7,7 +7,6 @@
 #include "run/run.h"
 #include "shape/shape.h"
 
-#define CTX_ROOM    8192  /* tokens for an answer without -n */
 #define TALK_ROOM   16384 /* tokens for a conversation */
 #define TALK_RUNGS  4     /* snapshots of its past */
 #define CHUNK_LEAST 512   /* rows in one step unless the prompt is shorter */
@@ -23,17 +22,14 @@ int64_t cli_run_wanted_logits(const struct cli_run *s)
 /* Context: as asked for, else room for this request, within what the model was trained for. */
 int64_t cli_run_choose_ctx(const struct cli_run *s)
 {
-    int64_t train = model_info(s->open.model)->ctx_train;
-    int64_t more = s->o->interactive                                         ? TALK_ROOM
-                   : s->o->predict_max >= 0 && s->o->predict_max < INT32_MAX ? s->o->predict_max
-                                                                             : CTX_ROOM;
-    const int64_t second = s->asked != NULL ? ask_thorough(s->asked)->prompt.n : 0;
-    int64_t ctx = (prompt_of(s)->n > second ? prompt_of(s)->n : second) + more +
-                  (s->asked != NULL && ask_thorough(s->asked)->reasons && s->o->predict_max >= 0 ? CTX_ROOM : 0);
+    const struct ask_request *second = s->asked != NULL ? ask_thorough(s->asked) : NULL;
+    const int64_t n = second != NULL && second->prompt.n > prompt_of(s)->n ? second->prompt.n : prompt_of(s)->n;
+    const bool reasons = second != NULL && second->reasons && s->o->predict_max >= 0;
 
     if (s->o->model.ctx_tokens > 0)
         return s->o->model.ctx_tokens;
-    return train > 0 && ctx > train ? train : ctx;
+    return ask_context(n, reasons, s->o->interactive ? TALK_ROOM : s->o->predict_max,
+                       model_info(s->open.model)->ctx_train);
 }
 
 /* The session's next prompt has all of the conversation again, and may leave out what the model reasoned: it goes on

@@ -386,6 +386,15 @@ enum err_code ask_open(struct ask_request **out, const struct ask *a, const stru
     return open_one(out, a, m, like, e);
 }
 
+int64_t ask_context(int64_t n_prompt, bool reasons, int64_t tokens_max, int64_t ctx_train)
+{
+    enum { ROOM = 8192 /* tokens of an answer, or of its reasoning, that may have any number */ };
+    const bool limited = tokens_max >= 0 && tokens_max < INT32_MAX;
+    const int64_t n = n_prompt + (limited ? tokens_max : ROOM) + (reasons && tokens_max >= 0 ? ROOM : 0);
+
+    return ctx_train > 0 && n > ctx_train ? ctx_train : n;
+}
+
 void ask_turn(struct ask_request **r)
 {
     struct ask_request *first = *r, *second = first->second;

@@ -210,6 +210,9 @@ MUST_CHECK enum err_code ask_breakers(struct text_tokens *out, const struct text
                                       size_t n, struct err *e);
 /* Whether a tool_choice asks for a call. */
 bool ask_call_is_due(const char *tool_choice);
+/* How long the context of a request is where nobody has said it: room for its answer, which may reason, within
+ * ctx_train, what the model was trained for (0: not known). */
+int64_t ask_context(int64_t n_prompt, bool reasons, int64_t tokens_max, int64_t ctx_train);
 /* The local time as seconds since 1970: what a template's date comes from. */
 int64_t ask_local_s(void);
 #endif

@@ -114,7 +114,7 @@ static bool read_by_another(struct gen *g, const struct request *q, int64_t kept
 /* Memory that a request needs while it has a sequence. */
 static enum err_code open_request(struct gen *g, struct request *q, struct err *e)
 {
-    int64_t room = g->ctx + 1 - q->q.n_prompt;
+    int64_t room = gen_ctx(g, &q->q) + 1 - q->q.n_prompt;
     int32_t *token;
 
     if (q->sampler != NULL)

@@ -192,7 +192,7 @@ static bool is_full(const struct gen *g, const struct request *q, enum gen_end *
     if (q->q.text_max >= 0 && !in_reasoning(q) && q->n_held == 0 && q->n_text >= q->q.text_max)
         return true;
     *end = GEN_CONTEXT; /* the newest token has no position */
-    return q->n - 1 >= g->ctx;
+    return q->n - 1 >= gen_ctx(g, &q->q);
 }
 
 void gen_take(struct gen *g, struct request *q, int32_t token, const struct sample_pick *pick,

@@ -55,7 +55,7 @@ static int guess_room(const struct gen *g, const struct request *q, int room)
 
     n = n < room ? n : room;
     n = n < g->draft_max ? n : g->draft_max;
-    n = n < g->ctx - q->n ? n : g->ctx - q->n;
+    n = n < gen_ctx(g, &q->q) - q->n ? n : gen_ctx(g, &q->q) - q->n;
     if (q->q.predict_max >= 0 && n > q->q.predict_max - q->stats.tokens - 1)
         n = q->q.predict_max - q->stats.tokens - 1;
     return n > 0 ? (int)n : 0;

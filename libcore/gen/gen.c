@@ -133,9 +133,9 @@ static enum err_code check_request(const struct gen *g, const struct gen_request
 {
     if (q->n_prompt < 1)
         return err_set(e, ERR_ARG, "the prompt is empty");
-    if (q->n_prompt > g->ctx)
+    if (q->n_prompt > gen_ctx(g, q))
         return err_set(e, ERR_LIMIT, "the prompt has %lld tokens, the context %lld", (long long)q->n_prompt,
-                       (long long)g->ctx);
+                       (long long)gen_ctx(g, q));
     for (int64_t i = 0; i < q->n_prompt; i++)
         if (q->prompt[i] < 0 || q->prompt[i] >= g->n_vocab)
             return err_set(e, ERR_FORMAT, "token %lld is %d, the model has %d", (long long)i, (int)q->prompt[i],
@@ -163,9 +163,9 @@ static enum err_code check_answer(const struct gen *g, const struct gen_request 
 {
     if (q->n_answer < 0 || (q->predict_max >= 0 && q->n_answer > 0 && q->n_answer >= q->predict_max))
         return err_set(e, ERR_ARG, "an answer that begins with %lld tokens", (long long)q->n_answer);
-    if (q->n_answer > g->ctx - q->n_prompt)
+    if (q->n_answer > gen_ctx(g, q) - q->n_prompt)
         return err_set(e, ERR_LIMIT, "prompt and answer have %lld tokens, the context %lld",
-                       (long long)(q->n_prompt + q->n_answer), (long long)g->ctx);
+                       (long long)(q->n_prompt + q->n_answer), (long long)gen_ctx(g, q));
     for (int64_t i = 0; i < q->n_answer; i++)
         if (q->answer[i] < 0 || q->answer[i] >= g->n_vocab)
             return err_set(e, ERR_ARG, "token %d: the model has %d tokens", (int)q->answer[i], (int)g->n_vocab);
@@ -279,7 +279,7 @@ static enum err_code make_request(struct gen *g, const struct gen_request *q, st
 {
     const struct gen_start at = { .reasoning = q->thinking,
                                   .n_prompt = q->n_prompt,
-                                  .ctx = g->ctx,
+                                  .ctx = gen_ctx(g, q),
                                   .n_vocab = g->n_vocab,
                                   .seed = q->sample.seed,
                                   .stream = q->sample.stream };
@@ -327,6 +327,7 @@ static enum err_code make_second(struct gen *g, const struct gen_request *q, str
     second.user = q->user;
     second.owner = q->owner;
     second.priority = q->priority;
+    second.ctx_max = q->ctx_max;
     second.yields = q->yields;
     second.sample.stream = q->sample.stream;
     second.uncertainty = q->uncertainty;

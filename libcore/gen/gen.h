@@ -90,6 +90,7 @@ struct gen_request {
     struct str step_end; /* the first token behind these that ends a step is the last one: GEN_STEP. A step is more than
                           * blanks and ends with this text, in the reasoning too, but not with the marks of the
                           * reasoning. At most GEN_STEP_END_MAX bytes; n 0: there are no steps; needs a text */
+    int64_t ctx_max;     /* tokens of prompt and answer, where that is less than the context; 0: the context */
     uint64_t owner;      /* what sequences hold is used by requests of one owner; 0: of all that have none */
     /* A second request, which is asked in place of this one if its answer is in doubt; NULL: none. No event of an
      * answer is told until it has ended without doubt, or was cancelled: it ends with the first token that is chosen

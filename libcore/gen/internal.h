@@ -140,6 +140,12 @@ struct gen {
     int n_embd;
 };
 
+/* Tokens of prompt and answer at most. */
+static inline int64_t gen_ctx(const struct gen *g, const struct gen_request *q)
+{
+    return q->ctx_max > 0 && q->ctx_max < g->ctx ? q->ctx_max : g->ctx;
+}
+
 static inline bool reading(const struct request *q)
 {
     return q->fed < q->n_read;

@@ -19,7 +19,7 @@ bool gen_probe_fits(const struct gen *g, const struct request *q, const struct g
 {
     const int64_t n = q->n + o->n_token + o->n_probe, all = run_kv_rows(g->o.run) / RUN_KV_PAGE;
 
-    if (n > g->ctx)
+    if (n > gen_ctx(g, &q->q))
         return false;
     if (all == 0) /* the model has no keys and values */
         return true;
@@ -39,7 +39,7 @@ enum err_code gen_set_needs(const struct gen *g, struct request *q, struct err *
     least.n_probe = q->needs.probe_tokens;
     if (least.n_probe > 0 && g->n_spare == 0)
         return err_set(e, ERR_UNSUPPORTED, "probes of an answer need a sequence to spare, and there is none");
-    if (least.n_probe > 0 && q->n + least.n_probe <= g->ctx && !gen_probe_fits(g, q, &least))
+    if (least.n_probe > 0 && q->n + least.n_probe <= gen_ctx(g, &q->q) && !gen_probe_fits(g, q, &least))
         return err_set(e, ERR_UNSUPPORTED,
                        "a probe of %d tokens behind %lld of the prompt does not fit in %lld KV rows", least.n_probe,
                        (long long)q->n, (long long)run_kv_rows(g->o.run));

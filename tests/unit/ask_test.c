@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ask_test.c - what a question becomes: its prompt, grammar, budget, reader and limits, and where a mistake lies. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-#include "ask/ask.h"
+#include "ask/wire.h"
 #include "chat/chat.h"
 #include "chat/reader.h"
 #include "gguf/gguf.h"
@@ -635,6 +636,133 @@ static void indexes(void **state)
     json_decref(a.messages);
 }
 
+/* What a program sends is what a server reads. */
+static void questions_as_json(void **state)
+{
+    const int32_t ids[] = { 5, 7 };
+    const struct str stops[] = { { "a\0\xff", 3 }, { "\xc3\xa9", 2 } };
+    const struct sample_bias bias[] = { { 3, -INFINITY }, { 4, 0.1f } };
+    struct ask a = ask_defaults(), b;
+    struct ask_sent *s;
+    struct err e = { 0 };
+    json_t *v, *again;
+
+    (void)state;
+    a.messages = json("[{\"role\":\"user\",\"content\":\"x\"}]");
+    a.token = a.stop_token = ids;
+    a.n_token = 2;
+    a.n_stop_tokens = 1;
+    a.stops = stops;
+    a.n_stops = 2;
+    a.sample.bias = bias;
+    a.sample.n_bias = 2;
+    a.sample.temp = 0.1f;
+    a.sample.seed = UINT64_MAX;
+    a.reason.effort = REASON_EFFORT_LOW;
+    must(reason_read_stop(&a.reason, STR("cgr:0.9"), &e), &e);
+    must(reason_read_probe(&a.reason, STR("every=3,lag=2,stub=The "), &e), &e);
+    a.tokens_max = 9;
+    a.max_is_text = a.one_call = true;
+    v = ask_write(&a);
+    must(ask_read(&s, v, &e), &e);
+    b = s->ask;
+    assert_true(b.n_token == 2 && b.token[1] == 7 && b.n_stop_tokens == 1 && b.stop_token[0] == 5);
+    assert_true(b.n_stops == 2 && str_eq(b.stops[0], stops[0]) && str_eq(b.stops[1], stops[1]));
+    assert_true(b.sample.n_bias == 2 && b.sample.bias[0].bias == -INFINITY && b.sample.bias[1].bias == 0.1f);
+    assert_true(b.sample.temp == 0.1f && b.sample.seed == UINT64_MAX && b.sample.top_p == a.sample.top_p);
+    assert_true(b.reason.effort == REASON_EFFORT_LOW && b.reason.rule == REASON_RULE_CGR && b.reason.threshold == 0.9f);
+    assert_true(b.reason.every_tokens == 3 && b.reason.lag == 2 && str_is(b.reason.stub, "The "));
+    assert_true(b.tokens_max == 9 && b.max_is_text && b.one_call && b.text.p == NULL && b.form.schema == NULL);
+    again = ask_write(&b);
+    assert_true(json_equal(v, again));
+    json_decref(again);
+    ask_sent_close(s);
+
+    /* What is out of range is an error at its place. */
+    static const struct {
+        const char *member, *value, *where;
+    } bad[] = { { "messages", "{}", "/messages" },
+                { "text", "\"\\u2028\"", "/text" },
+                { "temp", "-1", "/temp" },
+                { "top_k", "0.5", "/top_k" },
+                { "rule", "\"same:99\"", "/rule" },
+                { "stops", "[\"\"]", "/stops" },
+                { "tokens", "[-1]", "/tokens" },
+                { "biases", "[[1]]", "/biases" },
+                { "think", "2147483648", "/think" },
+                { "tokens_max", "-2", "/tokens_max" },
+                { "tool_choice", "null", "/tool_choice" },
+                { "lag", "9999", "" },
+                { "trial", "65", "" },
+                { "effort", "\"most\"", "" },
+                { "tokens_min", "-1", "" },
+                { "kwargs", "[]", "" } };
+
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        json_t *wrong = json_copy(v);
+
+        json_object_set_new(wrong, bad[i].member, json(bad[i].value));
+        if (ask_read(&s, wrong, &e) != ERR_FORMAT && strcmp(bad[i].member, "rule") != 0)
+            fail_msg("%s: not refused", bad[i].member);
+        assert_string_equal(e.where, bad[i].where);
+        json_decref(wrong);
+    }
+    json_decref(v);
+    v = json_object(); /* without a sampler */
+    assert_int_equal(ask_read(&s, v, &e), ERR_FORMAT);
+    json_decref(v);
+    json_decref(a.messages);
+}
+
+static void events_as_json(void **state)
+{
+    static const char *const wrong[] = { "{}",
+                                         "[]",
+                                         "{\"token\":9}",
+                                         "{\"token\":9,\"text\":\"\"}",
+                                         "{\"end\":99,\"text\":\"\"}",
+                                         "{\"token\":1,\"text\":\"\",\"top\":[[1,0],[9,0]]}",
+                                         "{\"token\":1,\"text\":5}",
+                                         "{\"token\":1.5,\"text\":\"\"}" };
+    const struct sample_top top[] = { { 3, -0.1f }, { 4, NAN } };
+    const struct gen_event token = { .kind = GEN_TOKEN,
+                                     .pick = { .token = 3, .logprob = -0.1f, .top = top, .n_top = 2 },
+                                     .entropy = 0.3f,
+                                     .varentropy = NAN,
+                                     .margin = 1,
+                                     .reasoning = true,
+                                     .text = { "\xff\0", 2 } },
+                           end = { .kind = GEN_END,
+                                   .end = GEN_FAILED,
+                                   .err = { ERR_LIMIT, "no", "/bias" },
+                                   .stats = { .tokens = 7, .steps = 5 } };
+    const struct ask_request r = { .q = { .n_prompt = 0 } };
+    struct ask_event x = { 0 };
+    struct err e = { 0 };
+    json_t *v = ask_write_event(&token, &r);
+
+    (void)state;
+    must(ask_read_event(&x, v, 5, &e), &e);
+    assert_true(x.ev.kind == GEN_TOKEN && x.ev.pick.token == 3 && x.ev.pick.logprob == -0.1f && x.ev.pick.n_top == 2);
+    assert_true(x.ev.pick.top[0].logprob == -0.1f && isnan(x.ev.pick.top[1].logprob) && x.ev.entropy == 0.3f);
+    assert_true(isnan(x.ev.varentropy) && x.ev.margin == 1 && x.ev.reasoning && !x.ev.forced);
+    assert_true(str_eq(x.ev.text, token.text));
+    assert_int_equal(ask_read_event(&x, v, 4, &e), ERR_FORMAT); /* tokens beyond the vocabulary */
+    json_decref(v);
+    v = ask_write_event(&end, &r);
+    must(ask_read_event(&x, v, 5, &e), &e);
+    assert_true(x.ev.kind == GEN_END && x.ev.end == GEN_FAILED && x.ev.stats.tokens == 7 && x.ev.stats.steps == 5);
+    assert_true(x.ev.err.code == ERR_LIMIT && strcmp(x.ev.err.where, "/bias") == 0 && x.thinking == NULL);
+    json_decref(v);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        v = json(wrong[i]);
+        if (ask_read_event(&x, v, 5, &e) != ERR_FORMAT)
+            fail_msg("%s: not refused", wrong[i]);
+        json_decref(v);
+    }
+    ask_event_close(&x);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -653,6 +781,8 @@ int main(void)
         cmocka_unit_test(mistakes_have_places),
         cmocka_unit_test(what_the_model_lacks),
         cmocka_unit_test(indexes),
+        cmocka_unit_test(questions_as_json),
+        cmocka_unit_test(events_as_json),
     };
 
     return cmocka_run_group_tests(tests, open_model, close_model);
