@@ -11,14 +11,16 @@
 #include "grammar/grammar.h"
 #include "model/model.h"
 #include "run/best.h"
+#include "run/placement.h"
 #include "run/program.h"
 #include "run/run.h"
 #include "run/session.h"
 #include "text/text.h"
 
-static enum err_code check_prompt(const struct cli_run *s, int64_t ctx, struct err *e)
+enum err_code cli_run_check_prompt(const struct cli_run *s, struct err *e)
 {
-    int32_t n_vocab = model_info(s->open.model)->n_vocab;
+    const int64_t ctx = s->facts.ctx_tokens;
+    const int32_t n_vocab = s->facts.n_vocab;
     const char *from = s->o->tokens ? cli_file_name(s->o->tokens) : "prompt";
 
     if (prompt_of(s)->n == 0)
@@ -28,12 +30,12 @@ static enum err_code check_prompt(const struct cli_run *s, int64_t ctx, struct e
             e, ERR_LIMIT,
             "the prompt has %" PRId64 " tokens, the context %" PRId64
             " (--ctx sets it; the model was trained for %" PRId64 "%s)",
-            prompt_of(s)->n, ctx, model_info(s->open.model)->ctx_train,
+            prompt_of(s)->n, ctx, s->facts.ctx_train,
             s->chat && s->kept.begun && !s->o->drop_oldest ? "; --drop-oldest goes on without the oldest turns" : "");
-    for (int64_t i = 0; i < prompt_of(s)->n; i++) {
-        if (prompt_of(s)->v[i] >= n_vocab)
+    for (int64_t i = 0; i < s->before.n; i++) { /* the others are of our tokenizer */
+        if (s->before.v[i] >= n_vocab)
             return err_set(e, ERR_FORMAT, "%s: token %" PRId64 " is %" PRId32 ", the model has %" PRId32, from, i,
-                           prompt_of(s)->v[i], n_vocab);
+                           s->before.v[i], n_vocab);
     }
     return ERR_OK;
 }
@@ -57,6 +59,25 @@ static enum err_code check_calibration(const struct cli_run *s, struct err *e)
     return ERR_OK;
 }
 
+static void note_model(struct cli_run *s, int64_t ctx_tokens)
+{
+    const struct model_info *i = model_info(s->open.model);
+
+    s->facts = (struct cli_run_facts){
+        .arch = i->arch, .ctx_tokens = ctx_tokens, .ctx_train = i->ctx_train, .n_vocab = i->n_vocab
+    };
+}
+
+static void note_run(struct cli_run *s)
+{
+    const char *k, *v;
+
+    run_kv(s->run, &k, &v);
+    (void)snprintf(s->facts.kv, sizeof s->facts.kv, "%s,%s", k, v);
+    s->facts.kv_fallback = s->open.placement != NULL && s->open.placement->kv_fallback;
+    s->facts.ctx_tokens = run_ctx(s->run);
+}
+
 enum err_code cli_run_open(struct cli_run *s, struct err *e)
 {
     const struct cli_guess g = drafting_options(s);
@@ -73,9 +94,11 @@ enum err_code cli_run_open(struct cli_run *s, struct err *e)
     ro = cli_run_sizes(s, cli_guess_off(&g), &s->n_spare);
     if (cli_guess_open(&s->draft, &g, &s->open, &ro, s->taps, e))
         return e->code;
-    if (check_prompt(s, ro.ctx_tokens, e) || cli_run_count_verifier(s, ro.ctx_tokens, e) ||
+    note_model(s, ro.ctx_tokens);
+    if (cli_run_check_prompt(s, e) || cli_run_count_verifier(s, ro.ctx_tokens, e) ||
         (cli_run_wants_best(s->o) && cli_open_fits(&s->open, &ro, e)) || cli_open_run(&s->run, &s->open, &ro, e))
         return e->code;
+    note_run(s);
     from = clock_ms();
     if (s->o->session != NULL && cli_session_load(&s->kept, s->run, text_fingerprint(s->open.gguf), s->open.path,
                                                   &s->open.adapters, prompt_of(s), cli_run_wanted_logits(s), e)) {
@@ -133,7 +156,9 @@ enum err_code cli_run_submit(struct cli_run *s, struct err *e)
 
 enum err_code cli_run_open_answer(struct cli_run *s, struct err *e)
 {
-    struct cli_answer_opts ao = { .text = s->open.text, .asked = s->asked };
+    struct cli_answer_opts ao = { .text = s->open.text,
+                                  .has_text = s->open.text != NULL || s->via != NULL,
+                                  .asked = s->asked };
 
     ao.form = s->o->json ? ANSWER_JSON : s->o->jsonl ? ANSWER_JSONL : ANSWER_PLAIN;
     ao.reasoning = isatty(STDERR_FILENO) ? REASONING_STDERR : REASONING_NONE;
@@ -167,7 +192,7 @@ static enum err_code answer_prompt(struct cli_run *s, struct err *e)
     cli_catch_interrupts();
     if (s->o->session != NULL)
         cli_catch_broken_pipe();
-    if (cli_verbosity() > 0 && strcmp(model_info(s->open.model)->device, "cpu") == 0)
+    if (s->via == NULL && cli_verbosity() > 0 && strcmp(model_info(s->open.model)->device, "cpu") == 0)
         model_time(s->open.model, true); /* on a GPU the answer would be slower for it */
     if (cli_run_generate(s, e))
         return e->code;
@@ -228,15 +253,22 @@ static enum err_code run_model(struct cli_run *s, char *const *files, struct err
     cli_run_check_cuts(s->cli, o);
     if (o->calibration != NULL && cli_calibration_open(&s->calibration, o->calibration, e))
         return e->code;
-    if (cli_open_text(&s->open, o->tokens == NULL, e) ||
+    if ((o->via == NULL && cli_open_text(&s->open, o->tokens == NULL, e)) ||
         (o->session != NULL && cli_session_open(&s->kept, o->session, o->session_ro, e)))
         return e->code;
+    s->start_ms = clock_ms() - s->begun_ms;
     keep_own(s);
     if (o->session != NULL && !cli_run_comes_whole(s))
         run_session_ends(s->kept.file);
     if (o->interactive)
         return cli_run_talk(s, files, e);
-    return cli_run_question(s, files, e) || cli_run_ask(s, e) || cli_run_open_verifier(s, e) || cli_run_open(s, e) ||
+    if (cli_run_question(s, files, e) || (o->via != NULL && cli_via_ask(s, e)))
+        return e->code;
+    if (s->via != NULL)
+        return answer_prompt(s, e);
+    if (o->via != NULL && (cli_open_text(&s->open, o->tokens == NULL, e) || (s->chat && cli_run_format(s, e))))
+        return e->code;
+    return cli_run_ask(s, e) || cli_run_open_verifier(s, e) || cli_run_open(s, e) ||
                    (cli_run_wants_best(o) ? answer_best(s, e) : answer_prompt(s, e))
                ? e->code
                : ERR_OK;
@@ -247,6 +279,8 @@ static void close_all(struct cli_run *s)
     const struct cli_guess g = drafting_options(s);
 
     cli_answer_close(&s->answer);
+    cli_via_close(s->via);
+    json_decref(s->thinking);
     cli_verifier_close(s->verifier);
     json_decref(s->search);
     json_decref(s->verified);
@@ -294,7 +328,7 @@ static int tell_error(const struct cli_run *s, struct err *e)
 
 int main(int argc, char **argv)
 {
-    struct cli_run s = { .finish = GEN_LENGTH };
+    struct cli_run s = { .finish = GEN_LENGTH, .begun_ms = clock_ms() };
     char *const *files;
     struct err e = { 0 };
     run_tool *tool;

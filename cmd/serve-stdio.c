@@ -21,6 +21,7 @@
 #include "serve-stdio/judge.h"
 #include "serve-stdio/made_with.h"
 #include "cli/reason.h"
+#include "cli/resident.h"
 #include "cli/sampling.h"
 #include "cli/table.h"
 #include "serve-stdio/line_requests.h"
@@ -107,6 +108,7 @@ static const struct cli_opt opts[] = {
     INT32("timeout", "seconds", "for a request to arrive (default 60)", &o.http.timeout_s, 1, 86400),
     PATH(0, "files", "directory", "keep files and batches of clients there", &o.files.dir),
     INT64(0, "files-size", "bytes", "size of these files (default 1G)", &o.files.bytes_max, 0),
+    INT32("exit-idle", "seconds", "end when nothing was asked for that long", &o.http.exit_idle_s, 1, 1 << 30),
     INT32("drain", "seconds", "to finish answers after SIGTERM (default 30)", &o.http.drain_s, 0, 86400),
     INT32("notice", "seconds", "before that, /health alone says it (default 0)", &o.http.notice_s, 0, 86400),
     INT32("stuck", "seconds", "of a step, after which /health says so (0: never)", &o.http.stuck_s, 0, 86400),
@@ -137,7 +139,8 @@ static const struct cli_pair pairs[] = {
     { "errors|strict", CLI_NEEDS, "batch|merge", NULL, 0 },
     { "merge", CLI_ALONE, "errors|lenient|strict|verbose|quiet", "no model is asked", 0 },
     { "batch", CLI_NEEDS, "output", NULL, 0 },
-    { "api-key-file|cors|max-body|connections|timeout|drain|notice|stuck|files", CLI_NEEDS, "listen", NULL, 0 },
+    { "api-key-file|cors|max-body|connections|timeout|drain|exit-idle|notice|stuck|files", CLI_NEEDS, "listen", NULL,
+      0 },
     { "files-size", CLI_NEEDS, "files", NULL, 0 },
     { "cache-size", CLI_NEEDS, "cache-dir", NULL, 0 },
     { "redact|log-size", CLI_NEEDS, "log", NULL, 0 },
@@ -162,6 +165,7 @@ struct server {
     struct cli_reload *attached;
     struct journal *journal;   /* NULL: none */
     struct cli_judges *judges; /* NULL: none */
+    json_t *facts;             /* what chimere-run --via compares */
     struct serve *serve;
     struct cli_batches *batches; /* of clients; NULL: none are kept */
     struct cli_http *http;
@@ -339,7 +343,9 @@ static enum err_code open_all(struct server *s, struct err *e)
     const struct cli_made_with_opts with = made_with_opts(s);
     uint64_t fingerprint;
 
-    if (cli_fingerprint(&fingerprint, &with, e))
+    if (cli_fingerprint(&fingerprint, &with, e) ||
+        cli_resident_facts(&s->facts, &s->open, o.template_file, o.parser, e) ||
+        cli_resident_add(s->facts, &s->open, s->run, e))
         return e->code;
     const struct serve_opts so = {
         .gen = s->gen,
@@ -352,6 +358,8 @@ static enum err_code open_all(struct server *s, struct err *e)
                                  : s->open.path,
         .created_s = stat(s->open.path, &st) == 0 ? (int64_t)st.st_mtime : 0,
         .ctx_tokens = run_ctx(s->run),
+        .ctx_train = info->ctx_train,
+        .facts = s->facts,
         .n_embd = model_info(s->open.model)->n_embd,
         .embeddings = true,
         .attached = cli_reload_now(s->attached),
@@ -415,6 +423,7 @@ static void close_all(struct server *s)
     serve_mcp_close(s->mcp);
     cli_judges_close(s->judges);
     serve_close(s->serve);
+    json_decref(s->facts);
     journal_close(s->journal);
     cli_cache_close(s->cache);
     gen_close(s->gen);

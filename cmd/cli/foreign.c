@@ -171,7 +171,7 @@ static const struct {
     bool takes; /* an argument; of "think" it may be left out */
 } elsewhere[] = {
     { "alias|answer|api-key-file|batch|best-of|cache-dir|cache-size|chat-kwargs|checkpoints|classify|connections|"
-      "context|cors|drain|dvts|"
+      "context|cors|drain|dvts|exit-idle|"
       "embed-layer|errors|expert-profile|files|files-size|grammar|kv-tokens|listen|logit-bias|logits|logits-last|"
       "logprobs|max-body|max-queue|metrics-names|"
       "merge|messages|min-tokens|mix|notice|now|output|parallel|parse|pipeline|pipeline-state|prompt|rate|"
@@ -181,7 +181,7 @@ static const struct {
       "reasoning-budget-message|"
       "reasoning-effort|reasoning-grace|reasoning-min|regex|render|retrieve|retrieve-below|schema|seed|"
       "session|shape|shard|step-end|stop|stop-token|stuck|system|think|table-memory|timeout|tokens|tool-choice|tools|"
-      "vars|"
+      "vars|via|"
       "verifier|verifier-time|vote",
       true },
     { "check|continue|detokenize|drop-oldest|engram-drafts|ignore-eos|inspect|interactive|json|jsonl|lenient|"

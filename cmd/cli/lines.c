@@ -82,6 +82,16 @@ enum cli_line cli_lines_next(struct cli_lines *l, struct str *line)
     }
 }
 
+bool cli_lines_take(struct cli_lines *l, size_t n, struct str *bytes)
+{
+    if (l->b.n - l->at < n)
+        return false;
+    *bytes = (struct str){ n > 0 ? l->b.p + l->at : "", n };
+    l->at += n;
+    l->seen = 0;
+    return true;
+}
+
 void cli_lines_free(struct cli_lines *l)
 {
     cli_buf_free(&l->b);

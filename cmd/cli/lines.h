@@ -23,5 +23,7 @@ enum cli_line { CLI_LINE_NONE, CLI_LINE, CLI_LINE_TOO_LONG, CLI_LINE_NO_MEMORY }
 /* The next whole line, without its newline; the last one at the end of the file needs none. Valid until the
  * next cli_lines_read(). */
 enum cli_line cli_lines_next(struct cli_lines *l, struct str *line);
+/* The next n bytes, whatever they are, if they have come; valid as long. */
+bool cli_lines_take(struct cli_lines *l, size_t n, struct str *bytes);
 void cli_lines_free(struct cli_lines *l);
 #endif

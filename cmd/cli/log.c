@@ -107,7 +107,9 @@ enum err_code cli_log_facts(json_t **out, const struct cli_log_beside *x, struct
     note_generation(&f, x->open->path);
     o = json_pack("{s:s, s:s, s:{s:o, s:o}, s:o, s:o}", "program", cli_name(), "build", CHIMERE_VERSION, "model",
                   "file", json_bytes(str_of(x->open->path)), "fingerprint",
-                  cli_json_hash(model_fingerprint(x->open->model)), "adapters", f.adapters, "tables", f.tables);
+                  x->fingerprint != NULL ? json_incref((json_t *)(uintptr_t)x->fingerprint)
+                                         : cli_json_hash(model_fingerprint(x->open->model)),
+                  "adapters", f.adapters, "tables", f.tables);
     if (o != NULL && f.generation[0] != '\0' && !cli_json_set(o, "generation", json_bytes(str_of(f.generation))))
         o = json_if(false, o);
     if (o == NULL)

@@ -29,6 +29,7 @@ struct cli_log_beside { /* NULL: not given */
     const struct cli_adapters *adapters;
     const struct cli_list *engrams;
     const char *context_table, *examples, *recite;
+    const json_t *fingerprint; /* of a model that a server has open */
 };
 /* {"program", "build", "model", "adapters", "tables", "generation"}; "generation" is there where one of the files lies
  * in a directory that a link leads to: where that leads now. */

@@ -125,6 +125,16 @@ enum err_code cli_open_text(struct cli_opened *x, bool need, struct err *e)
     return ERR_OK;
 }
 
+/* Opens the model, which may be a dry run. */
+static enum err_code open_timed(struct cli_opened *x, const struct model_opts *o, struct err *e)
+{
+    if (model_open(&x->model, x->gguf, o, e))
+        return e->code;
+    x->device_ms += model_info(x->model)->device_ms;
+    x->weights_ms += model_info(x->model)->weights_ms;
+    return ERR_OK;
+}
+
 static bool wants_plan(const struct cli_model_opts *o)
 {
     return o->plan || o->profile != NULL || strcmp(cli_open_device(o), "cpu") != 0;
@@ -145,7 +155,7 @@ enum err_code cli_open_model(struct cli_opened *x, struct err *e)
                                     .n_used = x->o.experts,
                                     .nextn = x->nextn,
                                     .placement.dry_run = true };
-    if (model_open(&x->model, x->gguf, x->dry_run ? &dry : &x->mo, e))
+    if (open_timed(x, x->dry_run ? &dry : &x->mo, e))
         return e->code;
     x->load_ms += clock_ms() - from;
     return ERR_OK;
@@ -252,7 +262,7 @@ enum err_code cli_open_load(struct cli_opened *x, const struct run_opts *ro, str
     model_close(x->model);
     x->model = NULL;
     x->dry_run = false;
-    if (model_open(&x->model, x->gguf, &x->mo, e))
+    if (open_timed(x, &x->mo, e))
         return e->code;
     x->load_ms += clock_ms() - from;
     return ERR_OK;
@@ -263,7 +273,7 @@ enum err_code cli_open_run(struct run **out, struct cli_opened *x, const struct 
     struct run_opts ro = *opts;
     struct run *run;
     char kv[CLI_KV_BYTES];
-    double from;
+    double from, warm;
 
     if (cli_open_load(x, opts, e))
         return e->code;
@@ -274,11 +284,13 @@ enum err_code cli_open_run(struct run **out, struct cli_opened *x, const struct 
     ro.adapter_rank = ro.adapter_rank > x->adapters.rank ? ro.adapter_rank : x->adapters.rank;
     if (run_open(&run, x->model, &ro, e))
         return e->code;
+    warm = clock_ms();
     if (cli_adapters_set(&x->adapters, x->model, run, e) || run_warm_up(run, e)) {
         run_close(run);
         return e->code;
     }
     *out = run;
+    x->warm_up_ms += clock_ms() - warm;
     x->load_ms += clock_ms() - from;
     return ERR_OK;
 }

@@ -62,7 +62,8 @@ struct cli_opened {
     int64_t beside_bytes;            /* set before the plan: what another model will take */
     bool dry_run;                    /* model is one, until the first cli_open_run() */
     struct run_placement *placement; /* the plan; NULL: nothing was planned */
-    double load_ms;                  /* the sum of what these calls took */
+    double load_ms;                  /* the sum of what these calls took; of it: */
+    double device_ms, weights_ms, warm_up_ms;
     /* open.c's own */
     struct model_opts mo;
     uint64_t *uses; /* [n_layer][n_expert] of the profile */

@@ -134,6 +134,7 @@ const struct cli_of cli_run_of[] = {
     { "no-mmap", COMPUTES },
     { "repack", COMPUTES },
     { "expert-profile", RUNS | PIPELINE },
+    { "via", ONE },
     { "logits", ONE },
     { "log", ANSWERS | PIPELINE | RATE },
     { "redact", ANSWERS | PIPELINE | RATE },
@@ -189,6 +190,7 @@ const struct cli_pair cli_run_pairs[] = {
     { "vars|now", CLI_NEEDS, "render", NULL, 0 },
     { "reasoning-open", CLI_NEEDS, "parse", NULL, 0 },
     { "logprobs|uncertainty", CLI_NEEDS, "json|jsonl", NULL, 0 },
+    { "via", CLI_EXCLUDES, "draft|draft-max|engram-drafts|expert-profile", "the server has its own", 0 },
     { "logits-last", CLI_NEEDS, "logits", NULL, 0 },
     { "rate|redact|log-size", CLI_NEEDS, "log", NULL, 0 },
     { "answer", CLI_NEEDS, "rate", NULL, 0 },
@@ -311,6 +313,8 @@ static void check_values(const struct cli *cli, const struct cli_run_options *o)
     check_auto(o);
     cli_reason_check(&o->reason);
     check_votes(o);
+    if (o->via != NULL && strcmp(o->via, "auto") != 0 && (strncmp(o->via, "unix:", 5) != 0 || o->via[5] == '\0'))
+        cli_usage("--via %s: neither auto nor unix:PATH", o->via);
     if (cli_typed(cli, "draft") && o->draft_max == 0)
         cli_leave_aside(cli, "draft-max");
     if (cli_is_stdin(o->pipeline))
@@ -370,11 +374,32 @@ static void check_operands(const struct cli *cli, struct cli_run_options *o, uns
     }
 }
 
+/* Options that change an answer and that a server has no part in. Those of the environment or a file stay, unlike in
+ * other rules: the answer is to be the same. */
+static void check_via(const struct cli *cli, struct cli_run_options *o)
+{
+    const char *list = "session|best-of|dvts|verify|verifier|calibration|logits|engram|context|context-table|examples|"
+                       "recite";
+    const bool is_auto = o->via != NULL && strcmp(o->via, "auto") == 0;
+    char name[CLI_NAME_BYTES];
+
+    while (o->via != NULL && cli_pair_name(&list, name) != NULL) {
+        if (!cli_given(cli, name))
+            continue;
+        if (cli_typed(cli, "via") && (cli_typed(cli, name) || !is_auto))
+            cli_usage("%s and --via do not go together: a server answers one question, with nothing beside its model",
+                      cli_as_typed(cli, name));
+        cli_note("server   none: --%s is not for one", name);
+        o->via = NULL;
+    }
+}
+
 void cli_run_check_options(const struct cli *cli, struct cli_run_options *o, char *const *files)
 {
     char how[64];
     unsigned mode;
 
+    check_via(cli, o);
     cli_check_exclusions(cli, 0);
     if (asks_for_chat(cli))
         cli_leave_aside(cli, "raw");

@@ -73,7 +73,7 @@ static enum err_code show_end(struct cli_run *s, const struct gen_event *ev, str
     return ERR_OK;
 }
 
-static enum err_code show_event(struct cli_run *s, const struct gen_event *ev, struct err *e)
+enum err_code cli_run_show_event(struct cli_run *s, const struct gen_event *ev, struct err *e)
 {
     switch (ev->kind) {
     case GEN_BEGIN:
@@ -88,6 +88,7 @@ static enum err_code show_event(struct cli_run *s, const struct gen_event *ev, s
         show_prompt(s, ev->done);
         return ERR_OK;
     case GEN_TOKEN:
+        s->first_ms = s->first_ms > 0 ? s->first_ms : clock_ms() - s->begun_ms;
         if (cli_answer_take(&s->answer, ev, e))
             return e->code;
         show_status(s);
@@ -102,7 +103,7 @@ static enum err_code show_event(struct cli_run *s, const struct gen_event *ev, s
 static enum err_code show_or_lose(struct cli_run *s, const struct gen_event *ev, struct err *e)
 {
     if (s->lost.code == ERR_OK) {
-        if (show_event(s, ev, e) == ERR_OK || e->code != ERR_IO || s->o->session == NULL)
+        if (cli_run_show_event(s, ev, e) == ERR_OK || e->code != ERR_IO || s->o->session == NULL)
             return e->code;
         s->lost = *e;
         *e = (struct err){ 0 };
@@ -133,6 +134,8 @@ enum err_code cli_run_generate(struct cli_run *s, struct err *e)
 {
     struct gen_event ev;
 
+    if (s->via != NULL)
+        return cli_via_generate(s, e);
     if (cli_run_submit(s, e) || open_logits(s, e))
         return e->code;
     s->from_ms = clock_ms();

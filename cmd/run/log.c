@@ -55,9 +55,10 @@ static bool add_parent(json_t *line, const struct cli_run *s)
 enum err_code cli_run_log(struct cli_run *s, struct err *e)
 {
     const struct cli_beside_opts *o = &s->o->beside;
-    const struct cli_log_beside beside = { &s->open,    &s->open.adapters,
-                                           &o->engrams, o->context != NULL ? o->context : o->context_table,
-                                           o->examples, o->recite };
+    const struct cli_log_beside beside = {
+        &s->open,    &s->open.adapters, &o->engrams,         o->context != NULL ? o->context : o->context_table,
+        o->examples, o->recite,         s->facts.fingerprint
+    };
     char number[JOURNAL_NUMBER_BYTES];
     json_t *line = NULL;
 

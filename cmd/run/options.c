@@ -82,6 +82,7 @@ static const struct cli_opt opts[] = {
     ROW_CTX(o.model, "longest prompt and answer together"),
     ROWS_RUNNING(o.model),
     ROW_EXPERTS(o.model),
+    STRING(0, "via", "server", "unix:path or auto: a running server answers", &o.via),
     ROWS_PLAN(o.model),
     STRING(0, "shape", "spec", "with --plan: no file, a known shape", &o.shape),
     STRING(0, "mix", "name", "its types: q4_k_m (default), ramp, q8_0 ...", &o.mix),

@@ -18,6 +18,7 @@
 #include "cli/guess.h"
 #include "gen/gen.h"
 
+struct cli_via;
 struct io_out;
 
 struct cli_parse_opts {
@@ -61,6 +62,7 @@ struct cli_run_options {
     struct cli_verifier_opts verifier;
     const char *verify; /* "": without a number; NULL: not given */
     bool strict;
+    const char *via;      /* "unix:PATH" or "auto"; NULL: not given */
     const char *classify; /* a file of routes; NULL: not given */
     const char *pipeline, *pipeline_state;
     const char *shape, *mix; /* of --plan */
@@ -68,6 +70,16 @@ struct cli_run_options {
 /* options.c: what the command line, the environment and the file beside the model say; files: the operands. Exits after
  * a mistake. */
 struct cli_run_options *cli_run_options(const struct cli **of, int argc, char **argv, char *const **files);
+
+/* What is told of the model and its run. */
+struct cli_run_facts {
+    const char *arch;
+    int64_t ctx_tokens, ctx_train; /* ctx_train 0: not known */
+    int32_t n_vocab;
+    char kv[32];
+    bool kv_fallback;          /* there was no room for better */
+    const json_t *fingerprint; /* of a server's model; NULL: ours is open */
+};
 
 /* All that is open, in the order of opening. */
 struct cli_run {
@@ -88,7 +100,10 @@ struct cli_run {
     struct text_tokens stop_tokens;
     struct grammar_vocab *vocab;
     struct ask ask;
-    struct ask_request *asked; /* the question, ready for the engine; NULL: there is none yet */
+    struct ask_request *asked;  /* the question, ready for the engine; NULL: there is none yet */
+    struct cli_via *via;        /* the server that answers; NULL: we do */
+    struct cli_run_facts facts; /* once there is a run, or a server's */
+    json_t *thinking;           /* what a server tells of it; NULL: nothing */
     struct draft *draft;
     struct cli_beside beside;
     int taps[DRAFT_TAPS_MAX];
@@ -109,6 +124,8 @@ struct cli_run {
     struct gen_stats stats;
     struct gen_mixed mixed[GEN_MIXED_MAX]; /* [n_mixed] by tables */
     int n_mixed;
+    double begun_ms;           /* the program, by the clock */
+    double start_ms, first_ms; /* from then until the file is open, and until the first token; 0: not yet */
     double from_ms, prompt_ms, decode_ms;
     struct cli_verifier *verifier; /* NULL: none */
     json_t *search, *verified;     /* what is told of several answers, and of --verify; NULL: nothing */
@@ -135,6 +152,7 @@ MUST_CHECK enum err_code cli_run_say(struct cli_run *s, const struct cli_said *s
 MUST_CHECK enum err_code cli_run_any_question(struct cli_run *s, struct err *e);
 char *const *cli_run_inputs(const struct cli_run *s, char *const *files);      /* with what is piped in behind -p */
 MUST_CHECK enum err_code cli_run_ask(struct cli_run *s, struct err *e);        /* s->asked, of s->ask */
+MUST_CHECK enum err_code cli_run_blame(struct cli_run *s, struct err *e);      /* says which option is at fault */
 MUST_CHECK enum err_code cli_run_ask_tokens(struct cli_run *s, struct err *e); /* the same of s->before alone */
 struct ask_model cli_run_model(struct cli_run *s);
 /* The template is the model's, or that of --template. */
@@ -144,8 +162,15 @@ MUST_CHECK enum err_code cli_run_format(struct cli_run *s, struct err *e);
  */
 MUST_CHECK enum err_code cli_run_drop_oldest(struct cli_run *s, int64_t ctx_tokens, struct err *e);
 
+/* via.c: asks the server of --via. s->via NULL: there is none that answers as we would, which is an error unless any
+ * will do; else s->asked and s->facts are set. */
+MUST_CHECK enum err_code cli_via_ask(struct cli_run *s, struct err *e);
+MUST_CHECK enum err_code cli_via_generate(struct cli_run *s, struct err *e);
+void cli_via_close(struct cli_via *v); /* NULL is allowed */
+
 /* run.c: a run of the model, and in it an answer after the other; a session is kept after each */
 MUST_CHECK enum err_code cli_run_open(struct cli_run *s, struct err *e);
+MUST_CHECK enum err_code cli_run_check_prompt(const struct cli_run *s, struct err *e); /* by s->facts */
 MUST_CHECK enum err_code cli_run_open_answer(struct cli_run *s, struct err *e);
 MUST_CHECK enum err_code cli_run_open_gen(struct cli_run *s, struct err *e); /* and completes the request */
 MUST_CHECK enum err_code cli_run_submit(struct cli_run *s, struct err *e);
@@ -168,7 +193,9 @@ int64_t cli_run_wanted_logits(const struct cli_run *s);
 bool cli_run_comes_whole(const struct cli_run *s);
 struct run_opts cli_run_sizes(const struct cli_run *s, bool plain, int *n_spare); /* sequences for trial answers */
 
-/* generate.c: whether the step at hand is to be given up */
+/* generate.c: what an event brings */
+MUST_CHECK enum err_code cli_run_show_event(struct cli_run *s, const struct gen_event *ev, struct err *e);
+/* Whether the step at hand is to be given up */
 bool cli_run_give_up(void);
 
 /* tools.c: what is asked for instead of an answer, NULL: nothing; *status: the exit status, if it is not EXIT_OK. Each

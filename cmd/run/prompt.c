@@ -7,6 +7,7 @@
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "gguf/gguf.h"
 #include "model/model.h"
 #include "run/program.h"
 #include "text/text.h"
@@ -213,6 +214,16 @@ char *const *cli_run_inputs(const struct cli_run *s, char *const *files)
     return o->prompt != NULL && *files == NULL && !o->no_stdin && !taken && has_input() ? piped : files;
 }
 
+/* Whether the model has one; its tokenizer is not open where a server may answer. */
+static bool has_template(const struct cli_run *s)
+{
+    struct str template = { NULL, 0 };
+
+    if (s->open.text != NULL)
+        return text_info(s->open.text)->chat_template.n > 0;
+    return gguf_str(s->open.gguf, "tokenizer.chat_template", &template) && template.n > 0;
+}
+
 /* The question of the options: tokens of a file, messages, or a text (s->rendered). */
 enum err_code cli_run_question(struct cli_run *s, char *const *files, struct err *e)
 {
@@ -222,9 +233,8 @@ enum err_code cli_run_question(struct cli_run *s, char *const *files, struct err
                    ? e->code
                    : ERR_OK;
     files = cli_run_inputs(s, files);
-    s->chat = !s->o->raw && !s->o->tokenize && !s->o->detokenize &&
-              (s->o->template_file != NULL || text_info(s->open.text)->chat_template.n > 0);
-    if (s->chat && cli_run_format(s, e))
+    s->chat = !s->o->raw && !s->o->tokenize && !s->o->detokenize && (s->o->template_file != NULL || has_template(s));
+    if (s->chat && s->open.text != NULL && cli_run_format(s, e))
         return e->code;
     if (s->kept.begun && s->o->messages == NULL) {
         if (s->o->system != NULL && !cli_session_same_system(&s->kept, s->o->system))
@@ -272,30 +282,28 @@ struct ask_model cli_run_model(struct cli_run *s)
                                .n_vocab = s->open.model != NULL ? model_info(s->open.model)->n_vocab : 0 };
 }
 
+enum err_code cli_run_blame(struct cli_run *s, struct err *e)
+{
+    if (s->open.text == NULL && s->via == NULL)
+        err_wrap(e, "%s", s->open.path);
+    else if (strcmp(e->where, "/tool_choice") == 0)
+        err_wrap(e, "--tool-choice %s", s->ask.tool_choice);
+    else if (strcmp(e->where, "/min_tokens") == 0)
+        err_wrap(e, "--min-tokens");
+    else if (strcmp(e->where, "/enable_thinking") == 0)
+        err_wrap(e, "--think auto");
+    cli_reason_fault(e);
+    cli_form_fault(&s->o->grammar, e);
+    return cli_as_data(e);
+}
+
 enum err_code cli_run_ask(struct cli_run *s, struct err *e)
 {
     const struct ask_model m = cli_run_model(s);
-    const json_t *line;
-    size_t i;
 
     ask_close(s->asked);
     s->asked = NULL;
-    if (ask_open(&s->asked, &s->ask, &m, NULL, e)) {
-        if (s->open.text == NULL)
-            err_wrap(e, "%s", s->open.path);
-        else if (strcmp(e->where, "/tool_choice") == 0)
-            err_wrap(e, "--tool-choice %s", s->ask.tool_choice);
-        else if (strcmp(e->where, "/min_tokens") == 0)
-            err_wrap(e, "--min-tokens");
-        else if (strcmp(e->where, "/enable_thinking") == 0)
-            err_wrap(e, "--think auto");
-        cli_reason_fault(e);
-        cli_form_fault(&s->o->grammar, e);
-        return cli_as_data(e);
-    }
-    json_array_foreach (s->asked->loose, i, line)
-        cli_warn("%s", json_string_value(line));
-    return ERR_OK;
+    return ask_open(&s->asked, &s->ask, &m, NULL, e) ? cli_run_blame(s, e) : ERR_OK;
 }
 
 enum err_code cli_run_ask_tokens(struct cli_run *s, struct err *e)

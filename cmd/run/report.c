@@ -53,9 +53,11 @@ const char *cli_run_finish(const struct cli_run *s)
 
 json_t *cli_run_timings(const struct cli_run *s)
 {
-    return json_pack("{s:f, s:f, s:f, s:f, s:f}", "load_ms", s->open.load_ms, "prompt_ms", s->prompt_ms, "prompt_tps",
-                     per_second(evaluated(s), s->prompt_ms), "decode_ms", s->decode_ms, "decode_tps",
-                     per_second(decoded(s), s->decode_ms));
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:o, s:f, s:f, s:f, s:f}", "load_ms", s->open.load_ms, "start_ms",
+                     s->start_ms, "device_ms", s->open.device_ms, "weights_ms", s->open.weights_ms, "warm_up_ms",
+                     s->open.warm_up_ms, "first_token_ms", s->first_ms > 0 ? json_real(s->first_ms) : json_null(),
+                     "prompt_ms", s->prompt_ms, "prompt_tps", per_second(evaluated(s), s->prompt_ms), "decode_ms",
+                     s->decode_ms, "decode_tps", per_second(decoded(s), s->decode_ms));
 }
 
 static double share_of(int64_t part, int64_t of)
@@ -142,13 +144,8 @@ static json_t *json_buf(const struct cli_buf *b)
 /* What keys and values are kept as, and whether there was no room for better. */
 static bool set_kv(json_t *top, const struct cli_run *s)
 {
-    const char *k, *v;
-    char kv[32];
-
-    run_kv(s->run, &k, &v);
-    snprintf(kv, sizeof kv, "%s,%s", k, v);
-    return cli_json_set(top, "kv", json_string(kv)) &&
-           cli_json_set(top, "kv_fallback", json_boolean(s->open.placement != NULL && s->open.placement->kv_fallback));
+    return cli_json_set(top, "kv", json_string(s->facts.kv)) &&
+           cli_json_set(top, "kv_fallback", json_boolean(s->facts.kv_fallback));
 }
 
 /* The object of --json, or the last event of --jsonl. */
@@ -166,8 +163,9 @@ enum err_code cli_run_print_end(const struct cli_run *s, struct err *e)
     ok = ok && cli_json_set(top, "finish_reason", json_string(cli_run_finish(s))) &&
          cli_json_set(top, "usage", json_usage(s)) && cli_json_set(top, "timings", cli_run_timings(s)) &&
          cli_json_set(top, "seed", json_integer(s->o->sampling.seed));
-    if (ok && s->asked->reason.marks != NULL)
-        ok = cli_json_set(top, "thinking", ask_thinking_json(s->asked, &s->stats));
+    if (ok && (s->thinking != NULL || s->asked->reason.marks != NULL))
+        ok = cli_json_set(top, "thinking",
+                          s->thinking != NULL ? json_incref(s->thinking) : ask_thinking_json(s->asked, &s->stats));
     if (ok && s->search != NULL)
         ok = cli_json_set(top, "search", json_incref(s->search));
     if (ok && s->verified != NULL)
@@ -197,18 +195,19 @@ enum err_code cli_run_print_start(const struct cli_run *s, struct err *e)
 {
     json_t *top =
         json_pack("{s:s, s:o, s:s, s:I, s:I, s:I}", "type", "start", "model", json_bytes(str_of(s->open.path)), "arch",
-                  model_info(s->open.model)->arch, "prompt_tokens", (json_int_t)prompt_of(s)->n, "ctx_tokens",
-                  (json_int_t)run_ctx(s->run), "seed", (json_int_t)s->o->sampling.seed);
+                  s->facts.arch, "prompt_tokens", (json_int_t)prompt_of(s)->n, "ctx_tokens",
+                  (json_int_t)s->facts.ctx_tokens, "seed", (json_int_t)s->o->sampling.seed);
 
     return cli_json_line(json_if(set_kv(top, s), top), e);
 }
 
 void cli_run_note_machine(const struct cli_run *s)
 {
-    const struct model_info *i = model_info(s->open.model);
-    const char *k, *v;
+    const struct model_info *i;
 
-    run_kv(s->run, &k, &v);
+    if (s->via != NULL)
+        return;
+    i = model_info(s->open.model);
     cli_note("model    %s: %s, %d layers, %.1f M weights, %.1f MB", s->open.path, i->arch, i->n_layer,
              (double)i->n_params / 1e6, (double)i->weight_bytes / 1e6);
     if (model_weights(s->open.model)->copied > 0)
@@ -218,8 +217,8 @@ void cli_run_note_machine(const struct cli_run *s)
              quant_acts_name((enum quant_acts_type)s->o->model.acts));
     if (i->n_used != i->n_used_trained)
         cli_note("experts  %d for each token, trained with %d", i->n_used, i->n_used_trained);
-    cli_note("memory   context of %" PRId64 " tokens, keys and values %s,%s, %.1f MB of state", run_ctx(s->run), k, v,
-             (double)run_state_bytes(s->run) / 1e6);
+    cli_note("memory   context of %" PRId64 " tokens, keys and values %s, %.1f MB of state", run_ctx(s->run),
+             s->facts.kv, (double)run_state_bytes(s->run) / 1e6);
     cli_placement_note(s->open.placement);
     cli_note("seed     %" PRId64, s->o->sampling.seed);
 }
@@ -239,21 +238,24 @@ void cli_run_note_times(const struct cli_run *s)
 
     if (cli_verbosity() < 1)
         return;
-    cli_note("load     %.1f ms", s->open.load_ms);
+    cli_note("load     %.1f ms: device %.1f, weights %.1f, warm-up %.1f; the program took %.1f until the file was open",
+             s->open.load_ms, s->open.device_ms, s->open.weights_ms, s->open.warm_up_ms, s->start_ms);
+    if (s->first_ms > 0)
+        cli_note("first    token after %.1f ms", s->first_ms);
     if (s->o->session)
         cli_session_note(&s->kept, s->open.text, prompt_of(s));
     cli_note("prompt   %" PRId64 " tokens, %.1f ms, %.1f tokens/s", evaluated(s), s->prompt_ms,
              per_second(evaluated(s), s->prompt_ms));
     cli_note("answer   %" PRId64 " tokens, %.1f ms, %.1f tokens/s", s->answer.ids.n, s->decode_ms,
              per_second(decoded(s), s->decode_ms));
-    if (strcmp(model_info(s->open.model)->device, "cpu") != 0)
+    if (s->via == NULL && strcmp(model_info(s->open.model)->device, "cpu") != 0)
         cli_note("logits   %" PRId64 " whole rows for %" PRId64 " tokens", s->stats.whole_rows, s->stats.tokens);
     if (s->logged[0] != '\0')
         cli_note("log      %s", s->logged);
     note_drafts(s);
     note_tables(s);
     note_texts(s);
-    n = model_timings(s->open.model, t, (int)(sizeof t / sizeof *t));
+    n = s->via != NULL ? 0 : model_timings(s->open.model, t, (int)(sizeof t / sizeof *t));
     qsort(t, (size_t)n, sizeof *t, slower_first);
     for (int i = 0; i < n; i++)
         cli_note("  %-16s %8" PRIu64 " calls %10.1f ms %5.1f %%", t[i].op, t[i].calls, (double)t[i].ns / 1e6,

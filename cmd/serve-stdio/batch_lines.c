@@ -84,7 +84,7 @@ static enum err_code read_members(const struct cli_batch_kind *b, json_t *o, enu
                                                         : "custom_id is neither a text nor a whole number");
     if (method != NULL && strcmp(method, "POST") != 0)
         return err_set(e, ERR_FORMAT, "method is not POST");
-    if (url == NULL || !serve_method(m, str_of(url)) || serve_row(*m)->answer != NULL) {
+    if (url == NULL || !serve_method(m, str_of(url)) || serve_row(*m)->answer != NULL || serve_row(*m)->streams) {
         char known[256];
 
         serve_name_methods(known, sizeof known, true, "/v1/");

@@ -500,7 +500,7 @@ static struct cli_told check_body(const struct cli_batches *b, uint64_t owner, c
     if (strcmp(text_in(file->object, "purpose"), "batch") != 0)
         return cli_told_error(400, "/input_file_id", "input_file_id: the purpose of the file is not batch");
     if (strncmp(text_in(body, "endpoint"), "/v1/", 4) != 0 || !serve_method(&m, str_of(text_in(body, "endpoint"))) ||
-        serve_row(m)->answer != NULL) {
+        serve_row(m)->answer != NULL || serve_row(m)->streams) {
         serve_name_methods(names, sizeof names, true, "/v1/");
         return cli_told_error(400, "/endpoint", "endpoint: not one of %s", names);
     }

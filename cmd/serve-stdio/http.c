@@ -593,6 +593,13 @@ static void watch_signals(struct cli_http *h, double *until_ms)
     cli_listen_close(&h->listen); /* who comes now is refused at once */
 }
 
+static bool has_left(struct cli_http *h)
+{
+    const bool busy = serve_busy(h->serve) || has_batches(h) || h->requests != NULL || h->connections.n > 0;
+
+    return h->o.exit_idle_s > 0 && !h->draining && cli_listen_left(&h->listen, busy, h->o.exit_idle_s);
+}
+
 enum err_code cli_http_run(struct cli_http *h, struct serve *s, struct cli_reload *beside, struct err *e)
 {
     double until_ms = 0;
@@ -608,7 +615,7 @@ enum err_code cli_http_run(struct cli_http *h, struct serve *s, struct cli_reloa
     do {
         watch_signals(h, &until_ms);
         code = run_turn(h, beside, e);
-    } while (code == ERR_OK && !(h->draining && (h->requests == NULL || clock_ms() > until_ms)));
+    } while (code == ERR_OK && !has_left(h) && !(h->draining && (h->requests == NULL || clock_ms() > until_ms)));
     return code;
 }
 

@@ -7,12 +7,15 @@
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+#include "base/clock.h"
 
 enum { BACKLOG = 128 };
 
@@ -148,6 +151,7 @@ static enum err_code open_inherited(struct cli_listen *l, const char *name, stru
     if (getsockopt(l->fd, SOL_SOCKET, SO_ACCEPTCONN, &on, &n) || !on)
         return err_set(e, ERR_ARG, "--listen: %s: not a socket that listens", name);
     (void)fcntl(l->fd, F_SETFD, FD_CLOEXEC);
+    l->inherited = true;
     return ERR_OK;
 }
 
@@ -172,10 +176,31 @@ enum err_code cli_listen_open(struct cli_listen *out, const char *name, struct e
     return ERR_OK;
 }
 
-void cli_listen_close(struct cli_listen *l)
+/* The name of a Unix socket of ours goes: nobody else connects to it. */
+static void hide_socket(struct cli_listen *l)
 {
     if (l->path[0] != '\0')
         unlink(l->path);
+    l->path[0] = '\0';
+}
+
+bool cli_listen_left(struct cli_listen *l, bool busy, int seconds)
+{
+    struct pollfd p = { .fd = l->fd, .events = POLLIN };
+    const double now = clock_ms();
+
+    if (busy || l->busy_ms <= 0)
+        l->busy_ms = now;
+    if (!l->leaving && now - l->busy_ms < (double)seconds * 1e3)
+        return false;
+    l->leaving = true;
+    hide_socket(l);
+    return !busy && (l->inherited || poll(&p, 1, 0) == 0);
+}
+
+void cli_listen_close(struct cli_listen *l)
+{
+    hide_socket(l);
     if (l->fd >= 0)
         close(l->fd);
     *l = (struct cli_listen){ .fd = -1 };

@@ -159,7 +159,8 @@ static enum err_code note_facts(const struct cli_reload *b, struct set *x, struc
                                            b->o.beside->context != NULL ? b->o.beside->context
                                                                         : b->o.beside->context_table,
                                            b->o.beside->examples,
-                                           b->o.beside->recite };
+                                           b->o.beside->recite,
+                                           NULL };
 
     x->facts = NULL;
     if (b->o.logs && cli_log_facts(&x->facts, &beside, e))

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/clock.h"
 #include "base/memory.h"
 #include "gguf/gguf.h"
 #include "model/forward.h"
@@ -224,6 +225,23 @@ static enum err_code use_experts(struct model *m, int n_used, struct err *e)
     return ERR_OK;
 }
 
+/* The plan, the devices and the weights. */
+static enum err_code open_parts(struct model *m, const struct gguf *g, const struct model_opts *o, struct err *e)
+{
+    const double from = clock_ms();
+    double opened;
+
+    if (arch_plan_make(&m->plan, g, e) || use_experts(m, o->n_used, e) || open_devices(m, o, e))
+        return e->code;
+    opened = clock_ms();
+    if ((o->placement.count_sets > 0 && count_uses(m, e)) || check_room(m, g, o, e) || bind_all(m, g, o, e))
+        return e->code;
+    fill_info(m, g);
+    m->info.device_ms = opened - from;
+    m->info.weights_ms = clock_ms() - opened;
+    return ERR_OK;
+}
+
 enum err_code model_open(struct model **out, const struct gguf *g, const struct model_opts *o, struct err *e)
 {
     struct model *m = calloc(1, sizeof *m);
@@ -231,14 +249,10 @@ enum err_code model_open(struct model **out, const struct gguf *g, const struct 
     if (m == NULL)
         return err_nomem(e);
     m->count_sets = o->placement.count_sets;
-    if (arch_plan_make(&m->plan, g, e) || use_experts(m, o->n_used, e) || open_devices(m, o, e) ||
-        (o->placement.count_sets > 0 && count_uses(m, e)) || check_room(m, g, o, e) || bind_all(m, g, o, e)) {
-        enum err_code code = e->code;
-
+    if (open_parts(m, g, o, e)) {
         model_close(m);
-        return code;
+        return e->code;
     }
-    fill_info(m, g);
     m->gguf = g;
     *out = m;
     return ERR_OK;

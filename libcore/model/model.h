@@ -52,7 +52,8 @@ struct model_info {
     int64_t weight_bytes;
     int n_threads;
     const char *device;
-    const char *simd; /* kernels in use: "avx512", "avx2", "scalar" */
+    const char *simd;             /* kernels in use: "avx512", "avx2", "scalar" */
+    double device_ms, weights_ms; /* what opening took */
 };
 const struct model_info *model_info(const struct model *m);
 /* Bytes of the weights: in the device's memory, in its own layout, and in the host's memory. */

@@ -40,14 +40,16 @@ struct serve_question {
     const char *form_at; /* the member that asks for a form, as a JSON pointer; NULL: none does */
     bool stream, usage;  /* usage: a stream ends with the usage */
     bool echo, seeded;
-    bool functions; /* tools came as functions, and calls are returned in that form */
-    bool timings;   /* each part of a stream, and the answer, says how long it took */
-    bool progress;  /* a stream says how much of the prompt was read */
-    bool unstored;  /* "store": false */
-    int n;          /* choices of a prompt */
-    int top;        /* log-probabilities of this many best tokens; -1: none wanted */
-    bool base64;    /* embeddings */
-    bool raw;       /* embeddings: not scaled to length 1 */
+    bool functions;        /* tools came as functions, and calls are returned in that form */
+    bool timings;          /* each part of a stream, and the answer, says how long it took */
+    bool progress;         /* a stream says how much of the prompt was read */
+    bool unstored;         /* "store": false */
+    struct ask_sent *sent; /* owned: what ask points to, of a question of our own programs; NULL: none */
+    int64_t ctx_tokens;    /* of that question: prompt and answer at most; 0: what it would get by itself */
+    int n;                 /* choices of a prompt */
+    int top;               /* log-probabilities of this many best tokens; -1: none wanted */
+    bool base64;           /* embeddings */
+    bool raw;              /* embeddings: not scaled to length 1 */
     struct str stops[STOPS_MAX], breakers[STOPS_MAX];
     int32_t stop_tokens[STOPS_MAX];
     struct sample_bias *bias;                      /* owned */
@@ -345,6 +347,14 @@ struct ask_model serve_model(const struct serve *s); /* what is asked */
 MUST_CHECK enum err_code serve_start(struct serve *s, struct serve_job *j, struct serve_fault *f, struct err *e);
 /* The next choice of it goes to the engine. */
 MUST_CHECK enum err_code serve_start_choice(struct serve *s, struct serve_job *j, struct serve_fault *f, struct err *e);
+/* asked.c: SERVE_ASK. What is wrong with a question is told in the reply, and the job is over. */
+bool serve_read_asked(struct serve_question *w, const struct serve *s, enum serve_method method, const json_t *body,
+                      struct serve_fault *f);
+MUST_CHECK enum err_code serve_start_asked(struct serve *s, struct serve_job *j, struct err *e);
+MUST_CHECK enum err_code serve_submit_asked(struct serve *s, struct serve_job *j, struct serve_choice *c,
+                                            struct err *e);
+MUST_CHECK enum err_code serve_tell_event(struct serve *s, struct serve_job *j, const struct serve_choice *c,
+                                          const struct gen_event *ev, struct err *e);
 const json_t *serve_prompt_at(const json_t *prompts, int i); /* NULL: there are fewer */
 void serve_counted(struct serve_count *c, double ms);
 #endif

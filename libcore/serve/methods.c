@@ -61,7 +61,7 @@ void serve_name_methods(char *out, size_t room, bool engine, const char *before)
     size_t used = 0;
 
     for (int i = 0; i < SERVE_N_METHODS && used < room; i++)
-        if (!engine || rows[i].answer == NULL)
+        if (!engine || (rows[i].answer == NULL && !rows[i].streams))
             used += (size_t)snprintf(out + used, room - used, "%s%s%s", used > 0 ? ", " : "", before, rows[i].name);
 }
 

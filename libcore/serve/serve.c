@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "ask/wire.h"
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/memory.h"
@@ -74,6 +75,7 @@ static void free_job(struct serve_job *j)
     for (int i = j->n_prompts; i-- > 0 && j->request != NULL;)
         ask_close(j->request[i]);
     free(j->request);
+    ask_sent_close(j->w.sent);
     serve_question_free(&j->w);
     json_decref(j->body);
     json_decref(j->asked);
@@ -273,8 +275,9 @@ enum err_code serve_ask(struct serve *s, enum serve_method method, json_t *body,
         j->body = serve_make_chat(method, j->asked, true, s->o.lenient, &f);
         j->method = SERVE_CHAT;
     }
-    const bool read =
-        f.status == 0 && serve_read_body(&j->w, s, method, j->body, &f) && (!json_ran_out() || serve_nomem(&f));
+    const bool read = f.status == 0 &&
+                      (method == SERVE_ASK ? serve_read_asked : serve_read_body)(&j->w, s, method, j->body, &f) &&
+                      (!json_ran_out() || serve_nomem(&f));
 
     tell_idle(s, &f);
     if (!read) {
@@ -439,7 +442,7 @@ static enum err_code start_jobs(struct serve *s, struct err *e)
         note_turn(s, j->client);
         if (first)
             code = serve_start(s, j, &f, e);
-        if (code == ERR_OK && f.status == 0)
+        if (code == ERR_OK && f.status == 0 && !j->over)
             code = serve_start_choice(s, j, &f, e);
         if (code == ERR_OK && f.status == 0 && first && j->w.stream)
             code = serve_push(s, j, SERVE_BEGIN, NULL, 200, false, e);
@@ -625,6 +628,8 @@ static enum err_code take_token(struct serve *s, struct serve_job *j, struct ser
     j->last_ms = c->now_ms = now;
     c->first_ms = c->first_ms > 0 ? c->first_ms : now;
     c->n_tokens++;
+    if (j->method == SERVE_ASK)
+        return serve_tell_event(s, j, c, ev, e);
     serve_record_token(c, ev);
     if ((j->w.top >= 0 && !ev->reasoning &&
          add_beside(j, &c->logprobs, &beside, "logprobs", serve_logprob(s, &ev->pick, j->w.top), e)) ||
@@ -689,6 +694,8 @@ static enum err_code end_choice(struct serve *s, struct serve_job *j, struct ser
         serve_record_end(s, c);
     if (j->over || j->dropped)
         return ERR_OK;
+    if (j->method == SERVE_ASK)
+        return serve_tell_event(s, j, c, ev, e);
     if (ev->end == GEN_FAILED) {
         struct serve_fault f = { 0 };
 
@@ -758,6 +765,8 @@ static enum err_code hear_event(struct serve *s, const struct gen_event *ev, str
         c->begun = j->begun = true;
         c->stats = ev->stats;
         c->begin_ms = c->now_ms = s->step_ms;
+        if (j->method == SERVE_ASK)
+            return serve_tell_event(s, j, c, ev, e);
         return j->asked != NULL && j->row->dialect->begin != NULL && !j->over && !j->dropped && j->best == NULL
                    ? j->row->dialect->begin(s, j, c, e)
                    : ERR_OK;
@@ -770,6 +779,8 @@ static enum err_code hear_event(struct serve *s, const struct gen_event *ev, str
     case GEN_END:
         return end_choice(s, j, c, ev, e);
     case GEN_PROMPT:
+        if (j->method == SERVE_ASK)
+            return serve_tell_event(s, j, c, ev, e);
         return j->over || j->dropped || !j->w.progress || j->asked != NULL || (j->best != NULL && c->index > 0)
                    ? ERR_OK
                    : tell_progress(s, j, c, ev, e);

@@ -77,11 +77,12 @@ struct serve_opts {
     struct gen *gen;       /* not owned, like the next four */
     const struct run *run; /* the gen's, for metrics; NULL: metrics have nothing of the run */
     const struct text *text;
-    const struct chat *chat;      /* NULL: the model has no chat template */
-    struct grammar_vocab **vocab; /* *vocab is opened when a grammar needs it, and closed by the caller */
-    const char *model;            /* the model's name in replies */
-    int64_t created_s;            /* of the model, for the list of models */
-    int64_t ctx_tokens;
+    const struct chat *chat;       /* NULL: the model has no chat template */
+    struct grammar_vocab **vocab;  /* *vocab is opened when a grammar needs it, and closed by the caller */
+    const char *model;             /* the model's name in replies */
+    int64_t created_s;             /* of the model, for the list of models */
+    int64_t ctx_tokens, ctx_train; /* ctx_train: what the model was trained for; 0: not known */
+    const json_t *facts;           /* what our own programs compare before they ask; not owned; NULL: nothing */
     int32_t n_embd;
     bool embeddings;                          /* the run keeps the last hidden rows */
     bool lenient;                             /* unknown members of a body are ignored */
@@ -128,6 +129,7 @@ struct serve_row {
     json_t *(*answer)(struct serve *s, const json_t *body, const struct serve_client *who, struct serve_fault *f);
     const struct serve_dialect *dialect; /* how a chat is made of it; NULL: nothing is */
     bool anthropic;                      /* errors have Anthropic's form, and nothing marks the end of a stream */
+    bool streams;                        /* the reply is a stream, whatever the body says */
     const char *id;                      /* what ids of replies begin with; NULL: they have none */
 };
 enum serve_method {

@@ -200,7 +200,7 @@ static enum err_code open_tables(struct serve_job *j, struct serve_fault *f, str
 /* What the request asks of all that stands beside the model. */
 static enum err_code use_beside(struct serve_job *j, struct serve_fault *f, struct err *e)
 {
-    if (!is_there(j, f) || j->method == SERVE_EMBEDDING)
+    if (!is_there(j, f) || j->method == SERVE_EMBEDDING || j->method == SERVE_ASK)
         return ERR_OK;
     j->w.ask.notes = j->attached->notes;
     j->w.ask.recite = j->attached->recite;
@@ -311,6 +311,8 @@ enum err_code serve_start_choice(struct serve *s, struct serve_job *j, struct se
 
     (void)snprintf(pointer, sizeof pointer, "/%s", prompt_member(j));
     c->request = j->request[c->index / j->w.n];
+    if (j->method == SERVE_ASK)
+        return serve_submit_asked(s, j, c, e);
     return submit_choice(s, j, c, pointer, f, e);
 }
 
@@ -345,6 +347,8 @@ enum err_code serve_start(struct serve *s, struct serve_job *j, struct serve_fau
         return e->code;
     if (make_choices(j, e))
         return e->code;
+    if (j->method == SERVE_ASK)
+        return serve_start_asked(s, j, e);
     if (!j->w.seeded)
         j->w.ask.sample.seed = fresh_seed(j);
     for (int i = 0; i < j->n_prompts && f->status == 0; i++) {

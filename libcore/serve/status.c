@@ -313,11 +313,11 @@ json_t *serve_show_props(struct serve *s, const json_t *body, const struct serve
     (void)who;
     (void)body;
     (void)f;
-    return json_pack("{s:{s:I, s:o}, s:i, s:O, s:O, s:{s:b, s:b}, s:o, s:o, s:o, s:s, s:s}",
+    return json_pack("{s:{s:I, s:o}, s:i, s:O, s:O, s:{s:b, s:b}, s:o, s:o, s:o, s:s, s:s, s:O?}",
                      "default_generation_settings", "n_ctx", (json_int_t)s->o.ctx_tokens, "params", params_of(s),
                      "total_slots", s->o.run != NULL ? run_n_seq(s->o.run) : 0, "model_alias", s->model, "model_path",
                      s->model, "modalities", "vision", 0, "audio", 0, "chat_template",
                      json_bytes(s->o.chat != NULL ? chat_template(s->o.chat) : STR("")), "bos_token",
                      piece_of(s, t->bos), "eos_token", piece_of(s, t->eos), "build_info", "chimere " CHIMERE_VERSION,
-                     "system_fingerprint", s->fingerprint);
+                     "system_fingerprint", s->fingerprint, "chimere", s->o.facts);
 }

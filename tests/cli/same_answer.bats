@@ -46,6 +46,16 @@ teardown()
     same got
 }
 
+@test "chimere-run through a server: the same objects, but for the times" {
+    chimere-serve-stdio --listen "unix:$PWD/s" > served 2> served.err 3>&- &
+    server=$!
+    wait_for test -s served || no grep -q 'without HTTP' served.err || skip "built without libmicrohttpd"
+    sed 's/ | jq .*//' "$BATS_FILE_TMPDIR/run.sh" > run.sh
+    CHIMERE_OPTS="--via unix:$PWD/s" bash -e run.sh > out
+    jq -c 'del(.timings, .model)' out > got
+    jq -c 'del(.timings, .model, .id)' "$BATS_FILE_TMPDIR/run.out" | cmp - got
+}
+
 @test "a batch" {
     questions batch "$all" > requests
     chimere-serve-stdio --batch requests --output out

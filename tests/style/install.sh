@@ -30,7 +30,7 @@ if command -v systemd-analyze > /dev/null; then
     XDG_RUNTIME_DIR=$dir systemd-analyze --user verify --man=no "$units"/user/*.* > "$dir/log" 2>&1 || { cat "$dir/log"; exit 1; }
     grep -rh OnCalendar "$units" | cut -d = -f 2 | xargs -d '\n' systemd-analyze calendar > "$dir/log" || { cat "$dir/log"; exit 1; }
     systemd-analyze verify --man=no "$units"/system/*.* > "$dir/log" 2>&1 || { cat "$dir/log"; exit 1; }
-    for f in "$units"/*/chimere.service "$units"/*/chimere-nightly@.service; do
+    for f in "$units"/*/chimere.service "$units/user/chimere-run.service" "$units"/*/chimere-nightly@.service; do
         systemd-analyze security --offline=true --threshold=20 "$f" > "$dir/log" 2>&1 || { tail -n 1 "$dir/log"; exit 1; }
     done
     # At both changes of summer time a night has its chances.
