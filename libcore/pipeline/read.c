@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* read.c - a file of steps is checked and read (pipeline.h).                       room: pipeline
  *
- * Steps are read in two passes: members and names, then templates and expressions, which may name steps. Each step has a
- * number in the order of the file, groups counted, and the number of the group that it is in. */
+ * Steps are read in two passes: members and names, then templates and expressions, which may name steps. Each step
+ * has a number in the order of the file, groups counted, and the number of the group that it is in. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
