@@ -14,7 +14,7 @@
 
 #include "cli/cli.h"
 
-enum { GRACE_MS = 1000, SILENT = 2 };
+enum { GRACE_MS = 1000, SILENT_MS = 100 /* longer than a client may take between connecting and asking */ };
 
 int cli_connection_socket(struct MHD_Connection *of)
 {
@@ -122,6 +122,7 @@ int64_t cli_connection_taken(const struct cli_connection *c)
 
 void cli_connections_look(struct cli_connections *all)
 {
+    const double now = clock_ms();
     nfds_t n = 0;
 
     for (const struct cli_connection *c = all->first; c != NULL; c = c->next)
@@ -147,7 +148,7 @@ void cli_connections_look(struct cli_connections *all)
         c->gone = (p->revents & (POLLERR | POLLHUP | POLLNVAL)) != 0;
         c->ended = (p->revents & POLLIN) != 0 && recv(p->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
         c->taken = c->busy ? 0 : cli_connection_taken(c);
-        c->silent = (p->revents & POLLIN) != 0 ? 0 : c->silent + (c->silent < SILENT);
+        c->silent_ms = (p->revents & POLLIN) != 0 ? 0 : c->silent_ms > 0 ? c->silent_ms : now;
     }
 }
 
@@ -157,7 +158,7 @@ void cli_connections_make_room(struct cli_connections *all, int most, double now
         struct cli_connection *worst = NULL;
 
         for (struct cli_connection *c = all->first; c != NULL; c = c->next)
-            if (!c->closing && !c->busy && c->silent == SILENT &&
+            if (!c->closing && !c->busy && c->silent_ms > 0 && now_ms - c->silent_ms > SILENT_MS &&
                 (2 * c->peer->n > most || now_ms - c->since_ms > GRACE_MS) &&
                 (worst == NULL || c->peer->n > worst->peer->n ||
                  (c->peer->n == worst->peer->n && c->since_ms < worst->since_ms)))

@@ -25,14 +25,14 @@ struct cli_connection {
     struct cli_connection *next, **link;
     struct MHD_Connection *of;
     struct cli_peer *peer;
-    void *request;   /* the owner's; NULL: none */
-    double since_ms; /* it was opened, or its last request ended */
-    int silent;      /* looks in turn that found nothing to read */
-    int64_t taken;   /* cli_connection_taken() at the last look; 0 while busy */
-    bool busy;       /* the owner sets it: a reply is on its way */
-    bool ended;      /* the client sends nothing more, and all of it was read */
-    bool gone;       /* and reads nothing more */
-    bool closing;    /* cut off, and not closed yet */
+    void *request;    /* the owner's; NULL: none */
+    double since_ms;  /* it was opened, or its last request ended */
+    double silent_ms; /* the first of the last looks, which found nothing to read; 0: there was something */
+    int64_t taken;    /* cli_connection_taken() at the last look; 0 while busy */
+    bool busy;        /* the owner sets it: a reply is on its way */
+    bool ended;       /* the client sends nothing more, and all of it was read */
+    bool gone;        /* and reads nothing more */
+    bool closing;     /* cut off, and not closed yet */
 };
 
 struct cli_connections {

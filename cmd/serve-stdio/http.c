@@ -608,6 +608,7 @@ enum err_code cli_http_run(struct cli_http *h, struct serve *s, struct cli_reloa
     cli_aside_return(h->aside);
     h->away = false;
     h->serve = s;
+    settle_requests(h); /* those for a socket that was handed down, which wait: they may be why the program runs */
     if (cli_json_line(json_pack("{s:s, s:s}", "type", "listening", "url", h->listen.url), e))
         return e->code;
     if (strncmp(h->listen.url, "http", 4) == 0)

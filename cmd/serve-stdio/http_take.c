@@ -156,7 +156,7 @@ enum MHD_Result cli_http_take_head(struct cli_http_request *r, const char *targe
     r->row = to;
     if (r->h->draining && !cli_http_is_probe(r))
         return cli_http_refuse(r, 503, "the server is about to end");
-    if (r->h->serve == NULL && !cli_http_is_probe(r))
+    if (r->h->serve == NULL && !cli_http_is_probe(r) && strncmp(r->h->o.listen, "fd:", 3) != 0)
         return cli_http_refuse(r, 503, "the model is loading");
     if (status != 0)
         return cli_http_refuse(r, status, why);

@@ -51,6 +51,30 @@ start_held() # OPTION...
     [ "$(curl -sS "${curl_with[@]}" "$url/v1/models" | jq -r '.data[0].object')" = model ]
 }
 
+@test "a socket that was handed down: requests wait while the model is loading" {
+    need_http
+    mkfifo template
+    python3 -c 'import os, socket
+s = socket.socket(socket.AF_UNIX)
+s.bind("socket")
+s.listen()
+os.dup2(s.fileno(), 3)
+os.set_inheritable(3, True)
+os.execvp("chimere-serve-stdio", ["chimere-serve-stdio", "--listen", "fd:3", "--template", "template"])' > served 2> served.err 3>&- &
+    server=$!
+    url=http://localhost curl_with=(--unix-socket socket)
+    wait_for test -S socket
+    loading() { says '503 loading' 2> /dev/null; }
+    wait_for loading
+    post completions '{"prompt":"The kernel","max_tokens":1}' > first &
+    client=$!
+    says '503 loading'
+    printf '{%% for m in messages %%}{{ m.content }}{%% endfor %%}' > template
+    wait "$client"
+    jq -e '.usage.completion_tokens == 1' first
+    says '200 ok'
+}
+
 @test "SIGTERM while the model is loading: status 0, and no socket stays" {
     need_http
     mkfifo template
