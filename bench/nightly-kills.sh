@@ -8,7 +8,7 @@ set -eu
 ROOT=$(cd "$(dirname "$0")/.." && pwd)
 stride=${1:-1}
 shift || true
-[ $# -gt 0 ] || set -- adapter memory index
+[ $# -gt 0 ] || set -- adapter memory index prompts
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
@@ -16,10 +16,11 @@ BATS_FILE_TMPDIR=$work
 . "$ROOT/tests/cli/nightly.bash"
 fakes
 use_fakes
-mkdir -p "$D/log" "$D/notes"
+mkdir -p "$D/log" "$D/notes" "$D/prompts"
 printf 'suite=%q guard=off lock_wait=0.3 mains=true max_load=10000\n' "$FAKES/suite" > "$D/settings"
 day 1 6 > "$D/log/answers-2026-01-02.jsonl"
 printf 'Zebras are striped.\n\nOwls hoot.\n' > "$D/notes/a b.md"
+seq 48 | jq -c '{id: ., messages: [{role: "user", content: "write \(.)"}], answer: "form: \(.)", form: true}' > "$D/prompts/a form.jsonl"
 nightly init
 cp -a "$D" first
 count_calls
