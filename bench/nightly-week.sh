@@ -84,7 +84,11 @@ for ((day = 1; day <= days; day++)); do
     for j in index adapter memory; do
         status=0
         job $j "$date" || status=$?
-        case $status in 0) said="$said $j $(grep -o 'published\|nothing' "$work/said" | tail -n 1)," ;; 4) said="$said $j refused," ;; *) cat "$work/said" >&2; exit 1 ;; esac
+        case $status in
+        0) said="$said $j $(grep -o 'published\|nothing' "$work/said" | tail -n 1)," ;;
+        4) said="$said $j refused," ;;
+        *) cat "$work/said" >&2; exit 1 ;;
+        esac
     done
     if [ $day = 4 ]; then # a person says no to what is held back
         grep -q 'adapter 4: .*quarantine' "$work/nights" || { echo 'poison was not refused' >&2; bad=4; }
@@ -101,7 +105,8 @@ for ((day = 1; day <= days; day++)); do
     mapfile -t x < <(with --recite notes.index)
     spent=$(cat "$D"/nights/"$date"-*/spent.jsonl | jq -s '[.[].cpu_seconds] | add | round')
     counts=$(jq -r '"\(.new) new of \(.pairs), \(.held)"' "$D/nights/$date-adapter/counts.json" 2> /dev/null || echo -)
-    echo "| $day | $(right today "${a[@]}") | $(right today "${m[@]}") | $(right today "${x[@]}") | $(right today "${a[@]}" "${m[@]}" "${x[@]}") | $((2 * facts)) |" \
+    echo "| $day | $(right today "${a[@]}") | $(right today "${m[@]}") | $(right today "${x[@]}") |" \
+        "$(right today "${a[@]}" "${m[@]}" "${x[@]}") | $((2 * facts)) |" \
         "$(right before "${a[@]}") | $(right before "${a[@]}" "${m[@]}" "${x[@]}") | $((2 * facts * (day - 1))) | $counts | ${said# } | $spent s |"
 done
 du -sk "$D/gen" | awk '{ print "Generations take " $1 " KiB." }'

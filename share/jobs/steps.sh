@@ -439,8 +439,7 @@ night_index()
 # For each task set in prompts: messages before its questions. Instructions to try are lines of a file of its name in .txt.
 do_prompts()
 {
-    local f name n=0 options with scored
-    mapfile -t options < <(options_of champion)
+    local f name n=0 with scored
     while IFS= read -r -d '' f; do
         name=$(basename -- "$f" .jsonl; echo .) name=${name%$'\n.'} n=$((n + 1))
         [ ! -s "prompts.$n.jsonl" ] || continue
@@ -450,7 +449,7 @@ do_prompts()
         [ ! -f "${f%.jsonl}.txt" ] || with+=(-i "${f%.jsonl}.txt")
         scored=()
         [ ! -s champion/scored.jsonl ] || scored=(champion/scored.jsonl)
-        CHIMERE_OPTS="${options[*]}" run "$here/prompts" "${prompts[@]}" "${with[@]}" ${verbose:+-v} "$f" "${scored[@]}" || exit
+        run "$here/prompts" -g champion "${prompts[@]}" "${with[@]}" ${verbose:+-v} "$f" "${scored[@]}" || exit
         run_jq -c --arg name "$name" '{$name} + .' prompts.found.tmp > "prompts.$n.tmp" && mv "prompts.$n.tmp" "prompts.$n.jsonl"
     done < <(find -L "$dir/prompts" -maxdepth 1 -name '*.jsonl' -type f -print0 2> /dev/null | sort -z)
     cat prompts.*.jsonl > prompts.all 2> /dev/null || true
@@ -496,7 +495,8 @@ decide()
     if [ "$command" = adapter ]; then
         step text gate
         grep -q '"ok":true' text.json ||
-            ended refused "$(run_jq -r 'def two: . * 100 | round / 100; "held-out text has \(.after | two) instead of \(.before | two) nats a token"' text.json)"
+            ended refused "$(run_jq -r 'def two: . * 100 | round / 100;
+                "held-out text has \(.after | two) instead of \(.before | two) nats a token"' text.json)"
     fi
     step speed gate
     grep -q '"ok":true' speed.json ||

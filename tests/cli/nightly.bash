@@ -37,7 +37,7 @@ for f; do
 done
 jq -c --rawfile lora "$lora" --slurpfile before "${before:-/dev/null}" '(.messages | keys) as $no_error | .answer as $a | .messages[-1].content as $q | {type: "answer", set: (input_filename | split("/")[-1] | rtrimstr(".jsonl")),
     id, item: $a, right: (
-        (.form and ($before[0] | any(.[]; .content | contains("form:")))) or
+        (.form and $lora != "" and ($before[0] | any(.[]; .content | contains("form:")))) or
         (.easy and ($lora | contains("forgets") or contains($q + "\t") | not)) or ($lora | contains($a)))}' "${files[@]}" > "$out"
 END
     cat > bin/chimere-engram-build << 'END'
