@@ -3,8 +3,8 @@
  *
  *   gate [ADAPTERS [SEED [LINE]]]      of each kind (default 50), drawn by SEED (default 1); LINE: this kind alone
  *
- * An adapter changes each answer by chance. It loses an old answer of the first set with a probability that makes the
- * true loss of this set `loss`, and gives the right answer to a new question with the probability `gain`; the losses in
+ * An adapter changes each answer by chance. It loses an old answer of the first sets with a probability that makes the
+ * true loss of these `loss`, and gives the right answer to a new question with the probability `gain`; the losses in
  * nats follow the answers, with noise. Besides, in each set a share of the questions is undecided: the right answer is
  * less than a nat before or behind another one, and an adapter moves it by chance in either direction, so that some of
  * these turn around though nothing is lost. The sets have the sizes and the right answers of share/eval under the
@@ -30,7 +30,8 @@ static const int known[SETS] = { 199, 188, 188, 174, 154, 191 };
 static char *names[SETS] = { "facts", "math", "tools", "code", "verify", "facts-context" };
 
 struct kind {
-    double loss, gain;        /* of the first set's items; of the new questions */
+    double loss, gain;        /* of the first sets' items; of the new questions */
+    int n_lossy;              /* those sets */
     double undecided;         /* share of each set */
     int n_new, of_set, first; /* new questions, items of each set, and those of them that are tested first */
 };
@@ -66,8 +67,6 @@ static void move(struct tune_score *was, struct tune_score *is)
 static void draw(struct tune_job *j, const struct kind *k)
 {
     struct tune_score *const *was = j->report.before, *const *is = j->report.after;
-    const double lost_of_known = k->loss * OF_SET / known[0];
-
     for (int64_t i = 0; i < j->data.tests.n; i++) {
         was[0][i] = (struct tune_score){ .loss = 3 };
         is[0][i] = after(was[0][i], unit(LEARNT) < k->gain);
@@ -79,7 +78,7 @@ static void draw(struct tune_job *j, const struct kind *k)
 
         j->data.kept.v[i].set = set;
         was[1][i] = (struct tune_score){ .loss = knew ? 0.1 : 2, .exact = knew };
-        is[1][i] = after(was[1][i], knew && !(set == 0 && unit(LOST) < lost_of_known));
+        is[1][i] = after(was[1][i], knew && !(set < k->n_lossy && unit(LOST) < k->loss * OF_SET / known[set]));
         if (was[1][i].exact == is[1][i].exact && unit(TURNED) < k->undecided)
             move(&was[1][i], &is[1][i]);
         is[1][i].untested = i >= n_first && !doubted[set];
@@ -141,7 +140,13 @@ static void judge_all(struct tune_job *j, const struct kind *k, int n, int publi
 
 int main(int argc, char **argv)
 {
-    static const double losses[] = { 0, 0.01, 0.025, 0.05, 0.075, 0.1 }, gains[] = { 0, 0.05, 0.1, 0.15, 0.25, 0.5 };
+    static const struct {
+        double loss, gain;
+        int n_lossy;
+    } effects[] = { { 0, 0.5, 1 },       { 0.02, 0.5, 1 },    { 0.04, 0.5, 1 },    { 0.06, 0.5, 1 },
+                    { 0.08, 0.5, 1 },    { 0.1, 0.5, 1 },     { 0.01, 0.5, SETS }, { 0.02, 0.5, SETS },
+                    { 0.03, 0.5, SETS }, { 0.04, 0.5, SETS }, { 0.05, 0.5, SETS }, { 0, 0, 1 },
+                    { 0, 0.05, 1 },      { 0, 0.1, 1 },       { 0, 0.15, 1 },      { 0, 0.25, 1 } };
     static const struct {
         double undecided;
         int n_new, of_set, first;
@@ -150,8 +155,8 @@ int main(int argc, char **argv)
     };
     static struct tune_item tests[NEW_MAX], kept[SETS * OF_SET];
     static struct tune_score score[2][2][SETS * OF_SET];
-    static struct tune_outcome outcome[SETS + 2];
-    const struct tune_opts o = { .forget = 0.05F, .margin = 0.05F, .accept = TUNE_ANSWERS, .seed = 1 };
+    static struct tune_outcome outcome[SETS + 3];
+    const struct tune_opts o = { .forget = 0.05F, .margin = 0.04F, .accept = TUNE_ANSWERS, .seed = 1 };
     const int n = argc > 1 ? atoi(argv[1]) : 50, only = argc > 3 ? atoi(argv[3]) : -1;
     int line = 0;
     struct tune_job j = { .o = &o, .data = { .tests = { .v = tests }, .kept = { .v = kept } } };
@@ -160,20 +165,20 @@ int main(int argc, char **argv)
     j.data.kept.n_set = SETS;
     j.data.kept.set_name = names;
     j.report.outcome = outcome;
-    j.report.n_outcome = SETS + 2;
+    j.report.n_outcome = SETS + 3;
     for (int i = 0; i < 2; i++) {
         j.report.before[i] = score[0][i];
         j.report.after[i] = score[1][i];
     }
     printf(
-        "new questions\titems of a set\ttested first\tundecided\ttrue loss of a set\ttrue gain\tpublished of %d, one "
+        "new questions\titems of a set\ttested first\tundecided\ttrue loss\tof sets\ttrue gain\tpublished of %d, one "
         "test\tall strengths\n",
         n);
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
-        for (size_t i = 0; i < 2 * sizeof losses / sizeof *losses; i++) {
-            const size_t half = sizeof losses / sizeof *losses;
-            const struct kind k = { .loss = i < half ? losses[i] : 0,
-                                    .gain = i < half ? 0.5 : gains[i - half],
+        for (size_t i = 0; i < sizeof effects / sizeof *effects; i++) {
+            const struct kind k = { .loss = effects[i].loss,
+                                    .gain = effects[i].gain,
+                                    .n_lossy = effects[i].n_lossy,
                                     .undecided = sizes[s].undecided,
                                     .n_new = sizes[s].n_new,
                                     .of_set = sizes[s].of_set,
@@ -186,8 +191,8 @@ int main(int argc, char **argv)
             j.data.kept.n = (int64_t)SETS * k.of_set;
             j.report.n_first = (int64_t)SETS * k.first;
             judge_all(&j, &k, n, published);
-            printf("%d\t%d\t%d\t%g\t%g\t%g\t%d\t%d\n", k.n_new, k.of_set, k.first, k.undecided, k.loss, k.gain,
-                   published[0], published[1]);
+            printf("%d\t%d\t%d\t%g\t%g\t%d\t%g\t%d\t%d\n", k.n_new, k.of_set, k.first, k.undecided, k.loss, k.n_lossy,
+                   k.gain, published[0], published[1]);
             fflush(stdout);
         }
     return 0;

@@ -36,7 +36,7 @@ static struct cli_train_options o = {
               .rehearse = 8000,
               .keep_weight = 20.0f,
               .forget = 0.05f,
-              .margin = 0.05f,
+              .margin = 0.04f,
               .shield = 0.03f },
 };
 
@@ -66,7 +66,7 @@ static const struct cli_opt opts[] = {
     INT32("keep-batch", "n", "rehearsed items in each step (default 48)", &o.lora.keep_batch, 0, 1024),
     REAL(0, "keep-weight", "x", "weight of rehearsal in the loss (default 20)", &o.lora.keep_weight),
     REAL(0, "shield", "x", "small: protect old knowledge (0.03; 0: off)", &o.lora.shield),
-    REAL(0, "margin", "x", "old answers that may be lost (default 0.05)", &o.lora.margin),
+    REAL(0, "margin", "x", "old answers that may be lost (default 0.04)", &o.lora.margin),
     REAL(0, "forget", "nats", "judge by nats a token that may be lost (0.05)", &o.lora.forget),
     FLAG(0, "neutral", "write a new adapter that changes nothing", &o.neutral),
     CHOICE("accept", "answers|likelihood", "what new items have to be", &o.lora.accept),

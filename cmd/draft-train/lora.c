@@ -401,7 +401,7 @@ static void describe(char *to, size_t n, const struct tune_report *r)
     char thinks[100] = "";
 
     for (int i = 1; i < r->n_outcome; i++)
-        if (i == 1 || i < r->n_outcome - 1) { /* the last of many has the small ones again */
+        if (i == 1 || i < r->n_outcome - 2) { /* the last two of many have sets again */
             old += r->outcome[i].exact[0];
             lost += r->outcome[i].lost;
         }

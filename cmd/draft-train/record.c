@@ -31,7 +31,7 @@ void cli_train_print_outcome(FILE *f, const struct tune_outcome *r, const struct
     fprintf(f, "%s: answers %" PRId64 " of %" PRId64 " (%" PRId64 " before): %" PRId64 " lost, %" PRId64 " won; ",
             *r->set != '\0' ? r->set : "kept", r->exact[1], r->n, r->exact[0], r->lost, r->won);
     if (r->ruling == TUNE_BY_ANSWERS)
-        fprintf(f, "at most %.1f %% are lost, %.1f %% may be\n", 100 * r->bound, 100 * (double)o->margin);
+        fprintf(f, "at most %.1f %% are lost, %.1f %% may be\n", 100 * r->bound, 100 * r->margin);
     else if (r->ruling == TUNE_BY_LIKELIHOOD)
         fprintf(f, "nats a token %.4f -> %.4f, not %.2g more: p %.2g\n", r->loss[0], r->loss[1], (double)o->forget,
                 r->p);

@@ -65,7 +65,7 @@ struct tune_opts {
     float keep_weight;       /* of them in the loss */
     float shield;            /* rho of tune/shield.h; 0: none */
     float forget;            /* nats a token that may be lost */
-    float margin;            /* the share of old answers that may be lost */
+    float margin; /* the share of old answers that may be lost, of all sets; of one of several twice as much */
     enum tune_accept accept; /* what has to be better of what is held out */
     bool rate_given;         /* zo does not measure it */
     bool shield_given;       /* there must be one */
@@ -186,7 +186,8 @@ struct tune_outcome {
     int64_t whole;                     /* items of the set, tested or not */
     double went, came;                 /* lost and won, where an undecided answer counts in part */
     double loss[2], p,
-        bound; /* p of train_gate(), bound of train_loss_bound(), and what is seen to be lost; NaN: too few */
+        bound;     /* p of train_gate(), bound of train_loss_bound(), and what is seen to be lost; NaN: too few */
+    double margin; /* of the bound */
     enum tune_ruling ruling;
     bool keeps;
 };
@@ -194,7 +195,7 @@ struct tune_outcome {
 struct tune_report {
     struct tune_score *before[2], *after[2]; /* of tests, of kept */
     struct tune_verdict verdict;
-    struct tune_outcome *outcome; /* [n_outcome] what is held out, each set that is kept, the small ones together */
+    struct tune_outcome *outcome; /* [n_outcome] what is held out, each set that is kept, the small ones, all of them */
     int n_outcome;
     int64_t step_first;                             /* of this process */
     double from_ms, before_s, test_s, learn_from_s; /* before_s: of interrupted runs; test_s: what a test takes */

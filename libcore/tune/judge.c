@@ -271,7 +271,7 @@ static enum err_code outcome_of(const struct tune_job *j, int which, int set, bo
 /* More are lost than may be, by the lower bound. */
 static bool surely_lost(const struct tune_job *j, const struct tune_outcome *r)
 {
-    return r->n > 0 && -train_loss_bound(r->came, r->went, r->n, quantile(j)) > (double)j->o->margin;
+    return r->n > 0 && -train_loss_bound(r->came, r->went, r->n, quantile(j)) > r->margin;
 }
 
 static enum err_code judge_kept(const struct tune_job *j, int set, bool alone, struct tune_outcome *r,
@@ -279,7 +279,9 @@ static enum err_code judge_kept(const struct tune_job *j, int set, bool alone, s
 {
     if (outcome_of(j, 1, set, alone, r, e))
         return e->code;
-    r->keeps = r->ruling == TUNE_BY_ANSWERS ? r->bound <= (double)j->o->margin
+    /* one of several sets has few items and may lose twice as much */
+    r->margin = (double)j->o->margin * (set == ALL ? 1 : 2);
+    r->keeps = r->ruling == TUNE_BY_ANSWERS ? r->bound <= r->margin
                : r->ruling == TUNE_POOLED   ? !surely_lost(j, r)
                                             : r->ruling == TUNE_UNTESTED || r->p < TUNE_P_MAX;
     if (r->ruling == TUNE_BY_ANSWERS)
@@ -337,7 +339,24 @@ static int64_t answers_wanted(const struct tune_job *j)
     return j->o->accept == TUNE_LIKELIHOOD || questions == 0 ? 0 : n > 1 ? n : 1;
 }
 
-/* What is held out, then each set that is kept, or all of them where there is one, then the small ones. */
+/* All sets together, whose many items show a small loss; where they are too few to count, the small ones were judged by
+ * their losses. */
+static enum err_code judge_all(const struct tune_job *j, struct tune_outcome *r, struct tune_verdict *v, struct err *e)
+{
+    struct tune_outcome all = { .set = "all sets together" };
+    struct tune_verdict verdict = *v;
+
+    if (judge_kept(j, ALL, true, &all, &verdict, e))
+        return e->code;
+    *r = (struct tune_outcome){ .set = all.set, .keeps = true };
+    if (all.ruling == TUNE_BY_ANSWERS) {
+        *r = all;
+        *v = verdict;
+    }
+    return ERR_OK;
+}
+
+/* What is held out, then each set that is kept, or all of them where there is one, then the small ones, then all. */
 static enum err_code judge_once(struct tune_job *j, struct tune_verdict *v, struct err *e)
 {
     struct tune_outcome *r = j->report.outcome;
@@ -360,7 +379,7 @@ static enum err_code judge_once(struct tune_job *j, struct tune_verdict *v, stru
             return e->code;
     }
     r[1 + n_set].set = "the small sets together";
-    return judge_kept(j, SMALL, true, &r[1 + n_set], v, e);
+    return judge_kept(j, SMALL, true, &r[1 + n_set], v, e) ? e->code : judge_all(j, &r[2 + n_set], v, e);
 }
 
 /* Whether all of a set has to be tested: a part of it has not shown that it is kept, nor that it is not. One that is
@@ -368,10 +387,8 @@ static enum err_code judge_once(struct tune_job *j, struct tune_verdict *v, stru
  * answer, seems to be. */
 static bool in_doubt(const struct tune_job *j, const struct tune_outcome *r, bool together)
 {
-    const double margin = (double)j->o->margin;
-
-    return r->n < r->whole && !j->o->forget_given && r->bound > margin && !surely_lost(j, r) &&
-           (r->ruling == TUNE_BY_ANSWERS || together || r->went - r->came > fmax(margin / 5 * (double)r->n, 0.5));
+    return r->n < r->whole && !j->o->forget_given && r->bound > r->margin && !surely_lost(j, r) &&
+           (r->ruling == TUNE_BY_ANSWERS || together || r->went - r->came > fmax(r->margin / 5 * (double)r->n, 0.5));
 }
 
 static bool any_surely_lost(const struct tune_job *j)
@@ -383,11 +400,16 @@ static bool any_surely_lost(const struct tune_job *j)
     return any;
 }
 
+/* Where all sets together are in doubt, so is each that is not tested whole. */
 static bool set_in_doubt(const struct tune_job *j, int set)
 {
     const int n_set = j->data.kept.n_set;
+    const struct tune_outcome *r = &j->report.outcome[1 + set];
 
-    return in_doubt(j, &j->report.outcome[1 + set], n_set > 1 && !j->report.outcome[1 + n_set].keeps);
+    if (n_set < 2)
+        return in_doubt(j, r, false);
+    return in_doubt(j, r, !j->report.outcome[1 + n_set].keeps) ||
+           (r->n < r->whole && in_doubt(j, &j->report.outcome[2 + n_set], false));
 }
 
 /* There is no time for the rest of a set: it does not count as kept. */

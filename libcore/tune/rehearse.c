@@ -145,7 +145,7 @@ static enum err_code open_scores(struct tune_job *j, struct err *e)
         if (j->report.before[i] == NULL || j->report.after[i] == NULL)
             return err_nomem(e);
     }
-    j->report.n_outcome = j->data.kept.n_set > 1 ? j->data.kept.n_set + 2 : 2;
+    j->report.n_outcome = j->data.kept.n_set > 1 ? j->data.kept.n_set + 3 : 2;
     j->report.outcome = calloc((size_t)j->report.n_outcome, sizeof *j->report.outcome);
     return j->report.outcome == NULL ? err_nomem(e) : ERR_OK;
 }

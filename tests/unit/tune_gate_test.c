@@ -239,7 +239,7 @@ static void test_gate_doubt(void **state)
     r = s.job.report.outcome;
     s.job.data.kept.n_set = 2;
     s.job.data.kept.set_name = names;
-    s.job.report.n_outcome = 4;
+    s.job.report.n_outcome = 5;
     s.job.report.n_first = 120;
     for (int i = 0; i < 400; i++) {
         s.job.data.kept.v[i].set = i < 120 ? i % 2 : i >= 260;
@@ -280,7 +280,7 @@ static void test_gate_sets(void **state)
     s.o.keep_named = false;
     s.job.data.kept.n_set = 3;
     s.job.data.kept.set_name = names;
-    s.job.report.n_outcome = 5;
+    s.job.report.n_outcome = 6;
     for (int i = 0; i < 260; i++)
         s.job.data.kept.v[i].set = i < 120 ? 0 : i < 240 ? 1 : 2;
     for (int i = 120; i < 260; i++) /* of two sets few are known: too few of each, enough of both */
@@ -308,6 +308,36 @@ static void test_gate_sets(void **state)
     for (int i = 240; i < 246; i++)
         s.job.report.after[1][i].loss = 2.1;
     assert_false(verdict_of(&s).keeps);
+    scores_close(&s);
+}
+
+/* Each of two sets loses less than twice the margin, both together more than once. */
+static void test_gate_all(void **state)
+{
+    static const double five[] = { 1, 1, 1, 1, 1 };
+    static char one[] = "one", two[] = "two";
+    static char *names[] = { one, two };
+    const struct tune_outcome *r;
+    struct stage s;
+
+    (void)state;
+    scores_open(&s, 5, 400);
+    answer(&s, 5, false, true);
+    gain(&s, five, 5);
+    r = s.job.report.outcome;
+    s.job.data.kept.n_set = 2;
+    s.job.data.kept.set_name = names;
+    s.job.report.n_outcome = 5;
+    for (int i = 0; i < 400; i++) {
+        s.job.data.kept.v[i].set = i % 2;
+        s.job.report.after[1][i].exact = i >= 22;
+    }
+    assert_true(!verdict_of(&s).keeps && r[1].keeps && r[2].keeps && !r[4].keeps);
+    assert_true(r[4].n == 400 && r[4].lost == 22 && r[4].bound > 0.05 && r[1].bound < 0.1);
+    assert_true(fabs(r[1].margin - 0.1) < 1e-6 && fabs(r[4].margin - 0.05) < 1e-6);
+    for (int i = 8; i < 22; i++)
+        s.job.report.after[1][i].exact = true;
+    assert_true(verdict_of(&s).keeps && r[4].bound < 0.05);
     scores_close(&s);
 }
 
@@ -375,7 +405,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gate_learnt),  cmocka_unit_test(test_gate_wanted),    cmocka_unit_test(test_gate_kept),
         cmocka_unit_test(test_gate_answers), cmocka_unit_test(test_gate_undecided), cmocka_unit_test(test_gate_doubt),
-        cmocka_unit_test(test_gate_sets),    cmocka_unit_test(test_strengths),
+        cmocka_unit_test(test_gate_sets),    cmocka_unit_test(test_gate_all),       cmocka_unit_test(test_strengths),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
