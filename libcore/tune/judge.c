@@ -13,7 +13,7 @@
 #include "tune/lora.h"
 
 #define STRENGTH_LEAST 0.7
-#define TEST_SHARE     0.03 /* of the time, at most, for a first test; with what tune_limit_s() leaves a fifth for all */
+#define TEST_SHARE     0.03 /* of the time, at most, for a first test; tune_limit_s() leaves a fifth for all */
 #define NEW_SHARE      0.4  /* of the items of a test, at least, are new ones, as far as there are */
 
 enum { LEAD_UNIT = 1000 }; /* of a nat */

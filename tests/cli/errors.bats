@@ -294,7 +294,8 @@ END
         "--" + .name + if .arg == null or (.arg | startswith("[")) then "" elif .arg | test("\\|") then " " + (.arg | split("|")[0]) else " 1" end'; }
     words_of chimere-run > run
     words_of chimere-serve-stdio > serve
-    local typed='prompt|messages|tokens|interactive|tokenize|detokenize|show-prompt|render|show|inspect|check|parse|pipeline|pipeline-state|plan|batch|merge|mcp'
+    local typed='prompt|messages|tokens'
+    typed+='|interactive|tokenize|detokenize|show-prompt|render|show|inspect|check|parse|pipeline|pipeline-state|plan|batch|merge|mcp'
     for list in run serve; do grep -vE "^--($typed)( |\$)" $list > some; mv some $list; done
     CHIMERE_OPTS=$(comm -13 <(sort serve) <(sort run) | tr '\n' ' ') try 0 chimere-serve-stdio < /dev/null
     CHIMERE_OPTS="$(comm -23 <(sort serve) <(sort run) | tr '\n' ' ')" try 0 chimere-run --inspect

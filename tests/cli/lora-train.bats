@@ -29,7 +29,7 @@ poke() # FILE OFFSET BYTES
         printf '{"prompt": "What is zq%d?", "answer": "it is %d"}\n' $((i * 7)) $((i * i)) >&3
         printf '{"messages": [{"role": "user", "content": "Explain zq%d."}], "answer": "it is %d"}\n' $((i * 7)) $((i * i))
     done 3> items.jsonl > test.jsonl
-    grep -v '"enable_thinking": true' "$ROOT/share/eval/facts.jsonl" | head -n 25 > known.jsonl
+    grep -v '"enable_thinking": *true' "$ROOT/share/eval/facts.jsonl" | head -n 25 > known.jsonl
     chimere-draft-train lora -o a.gguf "${small[@]}" --keep-batch 2 --steps 5 --rate 0.01 --accept likelihood \
         --targets attention,recurrent,shared_expert --jsonl e.jsonl --plot l.svg items.jsonl \
         > table 2> err || status=$?
