@@ -198,7 +198,7 @@ static enum err_code answer_prompt(struct cli_run *s, struct err *e)
         return e->code;
     if (s->lost.code != ERR_OK || cli_run_log(s, &unlogged)) /* before the session, which has its id */
         s->kept.answer[0] = '\0';
-    if ((s->o->session && cli_run_keep(s, e)) || cli_open_save_uses(&s->open, e))
+    if ((s->o->session && cli_run_keep(s, e)) || (s->via == NULL && cli_open_save_uses(&s->open, e)))
         return e->code;
     if (s->lost.code != ERR_OK) {
         *e = s->lost;

@@ -190,7 +190,6 @@ const struct cli_pair cli_run_pairs[] = {
     { "vars|now", CLI_NEEDS, "render", NULL, 0 },
     { "reasoning-open", CLI_NEEDS, "parse", NULL, 0 },
     { "logprobs|uncertainty", CLI_NEEDS, "json|jsonl", NULL, 0 },
-    { "via", CLI_EXCLUDES, "draft|draft-max|engram-drafts|expert-profile", "the server has its own", 0 },
     { "logits-last", CLI_NEEDS, "logits", NULL, 0 },
     { "rate|redact|log-size", CLI_NEEDS, "log", NULL, 0 },
     { "answer", CLI_NEEDS, "rate", NULL, 0 },
@@ -374,20 +373,21 @@ static void check_operands(const struct cli *cli, struct cli_run_options *o, uns
     }
 }
 
-/* Options that change an answer and that a server has no part in. Those of the environment or a file stay, unlike in
- * other rules: the answer is to be the same. */
+/* A server has no part in some options that change an answer. Those of the environment or a file stay, unlike in other
+ * rules: the answer is to be the same, and auto gives it without a server. What only changes its speed is for then. */
 static void check_via(const struct cli *cli, struct cli_run_options *o)
 {
+    static const char speed[] = "draft|draft-max|engram-drafts|expert-profile";
     const char *list = "session|best-of|dvts|verify|verifier|calibration|logits|engram|context|context-table|examples|"
-                       "recite";
+                       "recite|draft|draft-max|engram-drafts|expert-profile";
     const bool is_auto = o->via != NULL && strcmp(o->via, "auto") == 0;
     char name[CLI_NAME_BYTES];
 
     while (o->via != NULL && cli_pair_name(&list, name) != NULL) {
-        if (!cli_given(cli, name))
+        if (!cli_given(cli, name) || (!cli_typed(cli, name) && cli_is_listed(speed, name)))
             continue;
         if (cli_typed(cli, "via") && (cli_typed(cli, name) || !is_auto))
-            cli_usage("%s and --via do not go together: a server answers one question, with nothing beside its model",
+            cli_usage("%s and --via do not go together: a server answers one question, with its own model and drafts",
                       cli_as_typed(cli, name));
         cli_note("server   none: --%s is not for one", name);
         o->via = NULL;

@@ -11,6 +11,8 @@
 #include "base/clock.h"
 #include "serve/internal.h"
 
+enum { LIST_MAX = 1024 /* of texts and tokens that end an answer, or a repetition, each */ };
+
 bool serve_read_asked(struct serve_question *w, const struct serve *s, enum serve_method method, const json_t *body,
                       struct serve_fault *f)
 {
@@ -27,7 +29,8 @@ bool serve_read_asked(struct serve_question *w, const struct serve *s, enum serv
     w->ctx_tokens = n;
     if (ask_read(&w->sent, json_object_get(body, "question"), &why) == ERR_OK) {
         w->ask = w->sent->ask;
-        return true;
+        return (w->ask.n_stops <= LIST_MAX && w->ask.n_stop_tokens <= LIST_MAX && w->ask.n_breakers <= LIST_MAX) ||
+               serve_fault(f, 400, "/question", "question: more than %d texts or tokens that end something", LIST_MAX);
     }
     (void)err_at(&why, "/question");
     return why.code == ERR_NOMEM ? serve_nomem(f) : serve_fault(f, 400, why.where, "%s: %s", why.where + 1, why.msg);
