@@ -265,6 +265,7 @@ static enum err_code next_part(struct cli_via *v, json_t **out, struct err *e)
         return ERR_OK;
     err_set(e, ERR_IO, "the server: %s", message);
     json_decref(*out);
+    *out = NULL;
     return e->code;
 }
 

@@ -199,6 +199,53 @@ END
 END
 }
 
+# A server that has what ours has, and then sends what it should not: lines of ./events behind an answer that has begun.
+@test "events that are none: a line, whole lines of JSON, no crash" {
+    serve
+    curl -sS --unix-socket s http://localhost/props > props
+    kill "${servers[0]}"
+    wait_for test ! -e s
+    fake 'props = open("props", "rb").read()
+def head(c):
+    got = b""
+    while b"\r\n\r\n" not in got:
+        got += c.recv(1 << 20)
+while True:
+    c = l.accept()[0]
+    head(c)
+    c.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(props) + props)
+    head(c)
+    c.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+    for line in open("events", "rb"):
+        c.sendall(b"data: " + line + b"\n")
+    c.shutdown(socket.SHUT_WR)
+    while c.recv(1 << 20):
+        pass
+    c.close()'
+    begun='{"asked":{"prompt_tokens":9,"ctx_tokens":99,"parser":"qwen3.5"}}
+{"read":9,"ms":1}
+{"token":18,"text":"3"}'
+    while IFS='~' read -r why event; do
+        printf '%s\n%s' "$begun" "$event" > events
+        status=0
+        via -p "$Q" --jsonl > out 2> err < /dev/null || status=$?
+        [ $status -eq 1 ] || [ $status -eq 3 ]
+        [ "$(wc -l < err)" -eq 1 ]
+        grep -qF -e "$why" err
+        jq -es --argjson status $status '.[0].type == "start" and .[1].token_id == 18 and .[-1].status == $status' out
+    done << 'END'
+the server: out of memory~{"error":{"message":"out of memory"}}
+the server ended before its answer did~{"token":19,"text":
+the server ended before its answer did~[DONE]
+not a token~{"token":4096,"text":""}
+not a text~{"token":1,"text":7}
+not an end of an answer~{"end":77,"text":""}
+no more room~{"end":8,"text":"","error":{"code":6,"message":"no more room"}}
+END
+    printf '{"error":{"message":"out of memory"}}' > events
+    fails 1 'the server: out of memory' via -p "$Q"
+}
+
 @test "options that are the server's, too" {
     serve --kv q8_0 --acts i8
     chimere-run -p "$Q" -n 9 --kv q8_0 --acts i8 > want
