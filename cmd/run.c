@@ -157,7 +157,7 @@ enum err_code cli_run_submit(struct cli_run *s, struct err *e)
 enum err_code cli_run_open_answer(struct cli_run *s, struct err *e)
 {
     struct cli_answer_opts ao = { .text = s->open.text,
-                                  .has_text = s->open.text != NULL || s->via != NULL,
+                                  .only_ids = s->open.text == NULL && s->via == NULL,
                                   .asked = s->asked };
 
     ao.form = s->o->json ? ANSWER_JSON : s->o->jsonl ? ANSWER_JSONL : ANSWER_PLAIN;

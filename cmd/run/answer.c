@@ -289,7 +289,7 @@ enum err_code cli_answer_take(struct cli_answer *a, const struct gen_event *ev, 
     if ((a->logprobs && json_array_append_new(a->logprobs, json_logprob(a, &ev->pick))) ||
         (a->uncertainty && json_array_append_new(a->uncertainty, json_numbers(a, ev))))
         return err_nomem(e);
-    if (!a->o.has_text)
+    if (a->o.only_ids)
         return take_id(a, ev, e);
     if (a->ids.n == 1 && a->in_reasoning && show_mark(a, "<think>\n", "\033[2m", e))
         return e->code;
@@ -308,7 +308,7 @@ enum err_code cli_answer_end(struct cli_answer *a, const struct gen_event *ev, s
         return e->code;
     if (a->in_reasoning && a->ids.n > 0 && end_reasoning(a, e))
         return e->code;
-    if (a->o.form == ANSWER_PLAIN && a->ids.n > 0 && (a->reader != NULL || !a->o.has_text) && a->last != '\n' &&
+    if (a->o.form == ANSWER_PLAIN && a->ids.n > 0 && (a->reader != NULL || a->o.only_ids) && a->last != '\n' &&
         !a->in_reasoning && put_text(a, STR("\n"), e))
         return e->code;
     return write_out(a, true, e);

@@ -20,7 +20,7 @@ struct cli_answer_opts {
     enum cli_answer_form form;
     enum cli_answer_reasoning reasoning; /* ANSWER_PLAIN: where it goes */
     const struct text *text;             /* NULL: nobody asks for the texts of tokens, or there are none */
-    bool has_text;                       /* false: a model without a tokenizer; ids are all there is */
+    bool only_ids;                       /* a model without a tokenizer: there is nothing else to show */
     const struct ask_request *asked;     /* in a chat the model's marks separate reasoning, text and calls */
     bool logprobs, uncertainty;
     bool keeps;  /* text and reasoning are gathered in any form */
