@@ -150,9 +150,10 @@ MUST_CHECK enum err_code cli_run_question(struct cli_run *s, char *const *files,
 MUST_CHECK enum err_code cli_run_say(struct cli_run *s, const struct cli_said *said, struct err *e);
 /* What the options say of any question becomes s->ask, without a prompt. */
 MUST_CHECK enum err_code cli_run_any_question(struct cli_run *s, struct err *e);
-char *const *cli_run_inputs(const struct cli_run *s, char *const *files);      /* with what is piped in behind -p */
-MUST_CHECK enum err_code cli_run_ask(struct cli_run *s, struct err *e);        /* s->asked, of s->ask */
-MUST_CHECK enum err_code cli_run_blame(struct cli_run *s, struct err *e);      /* says which option is at fault */
+char *const *cli_run_inputs(const struct cli_run *s, char *const *files); /* with what is piped in behind -p */
+MUST_CHECK enum err_code cli_run_ask(struct cli_run *s, struct err *e);   /* s->asked, of s->ask */
+MUST_CHECK enum err_code cli_run_blame(struct cli_run *s, struct err *e); /* says which option is at fault */
+void cli_run_warn_loose(const struct cli_run *s); /* what of its calls is not held to a schema */
 MUST_CHECK enum err_code cli_run_ask_tokens(struct cli_run *s, struct err *e); /* the same of s->before alone */
 struct ask_model cli_run_model(struct cli_run *s);
 /* The template is the model's, or that of --template. */

@@ -297,13 +297,25 @@ enum err_code cli_run_blame(struct cli_run *s, struct err *e)
     return cli_as_data(e);
 }
 
+void cli_run_warn_loose(const struct cli_run *s)
+{
+    const json_t *line;
+    size_t i;
+
+    json_array_foreach (s->asked->loose, i, line)
+        cli_warn("%s", json_string_value(line));
+}
+
 enum err_code cli_run_ask(struct cli_run *s, struct err *e)
 {
     const struct ask_model m = cli_run_model(s);
 
     ask_close(s->asked);
     s->asked = NULL;
-    return ask_open(&s->asked, &s->ask, &m, NULL, e) ? cli_run_blame(s, e) : ERR_OK;
+    if (ask_open(&s->asked, &s->ask, &m, NULL, e))
+        return cli_run_blame(s, e);
+    cli_run_warn_loose(s);
+    return ERR_OK;
 }
 
 enum err_code cli_run_ask_tokens(struct cli_run *s, struct err *e)

@@ -350,6 +350,7 @@ static enum err_code note_request(struct cli_run *s, const struct cli_via *v, st
     r->parser = json_string_value(json_object_get(of, "parser"));
     r->n_calls = (int)count_of(of, "calls");
     r->loose = json_incref(json_object_get(of, "loose"));
+    cli_run_warn_loose(s);
     if (json_is_true(json_object_get(of, "tools")))
         r->tools = json_incref((json_t *)(uintptr_t)s->ask.tools);
     return cli_run_check_prompt(s, e);
