@@ -50,17 +50,40 @@ static enum err_code open_vocab(const struct ask_model *m, struct err *e)
     return *m->vocab != NULL ? ERR_OK : grammar_vocab_open(m->vocab, m->text, e);
 }
 
+/* Behind an empty line the embedded model writes a plain answer: right where that may be a number, of 20 sums 20
+ * instead of none. In an object or a string it has no end: digits follow digits. */
+static enum err_code find_lines(int *lines, const struct grammar *g, const struct ask_form *f, struct err *e)
+{
+    struct grammar_place *p;
+
+    *lines = GRAMMAR_LINES_THOUGHT;
+    if (f->schema == NULL)
+        return ERR_OK;
+    if (grammar_begin(&p, g, e))
+        return e->code;
+    static const char bare[] = "-0123456789tfn"; /* how JSON that is no string, array or object begins */
+    size_t i = 0;
+
+    while (bare[i] != '\0' && !grammar_take_text(p, (struct str){ bare + i, 1 }))
+        i++;
+    if (bare[i] == '\0')
+        *lines = 0;
+    grammar_end(p);
+    return ERR_OK;
+}
+
 /* The form, after the reasoning if the answer begins there. */
 static enum err_code open_form(struct ask_request *r, const struct ask *a, const struct ask_model *m, struct err *e)
 {
-    /* Behind an empty line the embedded model writes a plain answer, which has no end in JSON: digits follow digits. */
-    const int lines = a->form.schema != NULL ? 0 : GRAMMAR_LINES_THOUGHT;
     struct grammar *after;
+    int lines;
 
     if (open_vocab(m, e) || ask_form_open(&r->grammar, &a->form, *m->vocab, e))
         return e->code;
     if (!r->thinking)
         return ERR_OK;
+    if (find_lines(&lines, r->grammar, &a->form, e))
+        return e->code;
     if (grammar_open_tagged(&after, r->grammar, chat_marks(m->chat)->close[0], lines, STR(""), e))
         return err_at(e, "/%s", form_name(&a->form));
     grammar_close(r->grammar);

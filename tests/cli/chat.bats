@@ -83,6 +83,15 @@ END
     jq -e '.text == "" and .tool_calls[0].function == {name: "convert_currency", arguments: "{}"}' out
 }
 
+@test "a number behind reasoning is that of the reasoning; an object ends" {
+    echo '{"anyOf": [{"type": "number"}, {"type": "null"}]}' > number.json
+    try 0 chimere-run --json --schema number.json -p 'What is 347 + 58?' < /dev/null
+    jq -e '.text == "405" and .finish_reason == "stop"' out
+    echo '{"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"]}' > object.json
+    try 0 chimere-run --json -n 60 --schema object.json -p 'What is 347 + 58?' < /dev/null
+    jq -e '(.text | fromjson | has("sum")) and .finish_reason == "stop"' out
+}
+
 @test "guesses change no byte of what a schema allows, at any temperature" {
     echo '{"type": "object", "properties": {"name": {"type": "string", "maxLength": 20}, "n": {"type": "array",
         "items": {"type": "integer", "maximum": 999}, "maxItems": 5}}, "required": ["name", "n"]}' > schema.json
