@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # quote.jq - which claims of an answer stand in notes, by the words that follow each other in both.
 
-def words: ascii_downcase | [scan("[\\p{L}\\p{N}_]+")];
+# A number with its sign and decimals is one word.
+def words: ascii_downcase | [scan("(?<!\\S)-\\p{N}+(?:[.,]\\p{N}+)*|[\\p{L}\\p{N}_]*\\p{N}(?:[.,]\\p{N}+)+|[\\p{L}\\p{N}_]+")];
 
 # A sentence or a line each.
 def claims: [splits("\n+|(?<=[.!?])\\s+") | select(words | length > 0)];
@@ -28,13 +29,18 @@ def in_order($text): . as $w | ($text | words) as $t |
             ([$from[] | select($p - .[0] >= 1 and $p - .[0] <= 3 and (any($t[.[0] + 1:$p][]; denies) | not))] | last | select(.) | [$p, .[1]])]) |
     if length == 0 then {n: 0, at: 0} else .[0] as [$last, $first] | {n: ($w | length), run: $t[$first:$last + 1]} end;
 
-# A claim is quoted where a note has its words in this order, or four fifths of them, and at least three, in one run:
-# {"text", "quoted", "share", "n", "source", "line", "quote"}; n: the number of the note, from 1.
+# Words that claim nothing by themselves.
+def light: IN("a", "an", "the", "it", "its", "this", "that", "they", "their", "he", "she", "his", "her", "you", "your", "is", "are", "was",
+    "were", "be", "so", "and", "of", "to", "yes");
+
+# A claim is quoted where a note has its words in this order, or four fifths of them, and at least three, in one run, and the
+# others are light: {"text", "quoted", "share", "n", "source", "line", "quote"}; n: the number of the note, from 1.
 def quote($notes): . as $claim | (words[:100]) as $w |
     ([range($notes | length) | . as $i | ($w | in_order($notes[$i].text)) as $whole |
         (if $whole.n > 0 then $whole else ($w | longest_run($notes[$i].text) | .run = $w[.at:.at + .n]) end) + {note: $i}] |
         max_by([.n, -.note]) // {n: 0, run: []}) as $best |
-    ($best.n / ($w | length)) as $share | ($share == 1 or ($share >= 0.8 and $best.n >= 3)) as $yes |
+    ($best.n / ($w | length)) as $share | (any($w[]; (light or . == "no") | not) and ($share == 1 or
+        ($share >= 0.8 and $best.n >= 3 and all(($w[:$best.at] + $w[$best.at + $best.n:])[]; light)))) as $yes |
     {text: $claim, quoted: $yes, share: $share} +
     if $yes then $notes[$best.note] as $note | {n: ($best.note + 1), source: $note.source,
         line: (($note.line // 1) + ($note.text | line_of($best.run))), quote: ($best.run | join(" "))} else {} end;

@@ -63,6 +63,13 @@ END
         quoted "$claim" --strict > got || status=$?
         [ $status -eq 4 ] && [ "$(cat got)" = "$claim [not quoted]" ]
     done
+    # A number is the note's, with its sign and decimals; so is what a claim is about; "No" is no claim.
+    notes='{"notes":[{"source":"d","line":1,"text":"The oil of the heater is good for 1.2 to 1.8 days at -5 degrees. No rain."}]}'
+    for claim in 'The oil of the heater is good for 7' 'The fat of the heater is good for 1.2 to 1.8 days' 'good for 1 to 8 days' \
+        'days at 5 degrees' 'No.'; do
+        printf '%s\n%s\n' "$notes" "$claim" | try 4 sh "$(P quote.sh)" --strict
+    done
+    printf '%s\n' "$notes" 'It is good for 1.2 to 1.8 days at -5 degrees.' | try 0 sh "$(P quote.sh)" --strict
     quoted 'Fish and frogs in the river' --strict > got
     [ "$(quoted 'fish and frogs' -j | jq -c '[.quoted, (.claims[0] | .n, .source, .line, .quote)]')" = '[true,2,"e.txt",4,"fish and frogs"]' ]
     [ "$(quoted 'I do not know that.')" = 'I do not know that. [no answer]' ]
