@@ -9,7 +9,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 #include "base/io.h"
 #include "model/model.h"
@@ -66,6 +66,7 @@ enum err_code cli_pipeline_open_state(struct cli_pipeline *x, struct err *e)
     char file[65], input[65];
     json_t *old = NULL;
     enum err_code code;
+    struct stat st;
 
     io_sha256_hex(file, x->file.p, x->file.n);
     io_sha256_hex(input, x->input.p, x->input.n);
@@ -77,8 +78,10 @@ enum err_code cli_pipeline_open_state(struct cli_pipeline *x, struct err *e)
         return ERR_OK;
     if (io_lock(&x->lock, path, e))
         return e->code;
-    if (access(path, F_OK) != 0)
+    if (stat(path, &st) != 0)
         return ERR_OK;
+    if (!S_ISREG(st.st_mode))
+        return err_set(e, ERR_IO, "%s: is not a regular file", path);
     if (cli_json_file_by(&old, path, json_parse_own, e))
         return e->code;
     code = take_file(x, old, e);

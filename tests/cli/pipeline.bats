@@ -215,6 +215,8 @@ END
     echo '{"type": "pipeline-state", "ran": [' > st
     fails 3 'st: line' chimere-run --pipeline p.json -p x --pipeline-state st
     echo '{"type": "other"}' > st
+    mkfifo pipe
+    fails 1 'pipe: is not a regular file' timeout 30 chimere-run --pipeline p.json -p x --pipeline-state pipe
     fails 3 'st: is no state' chimere-run --pipeline p.json -p x --pipeline-state st
     # Tokens that the model does not have.
     steps '{"name": "a", "prompt": "{{input}}", "think": false}'
