@@ -63,7 +63,8 @@ enum err_code cli_verifier_open(struct cli_verifier **out, const struct cli_veri
 enum err_code cli_verifier_bytes(int64_t *bytes, const struct cli_verifier_use *use, int64_t tokens, struct err *e)
 {
     const char *what = use->o.what;
-    const struct run_opts ro = { .ctx_tokens = tokens + ASK_VERDICT_TOKENS,
+    const struct run_opts ro = { .ctx_tokens =
+                                     tokens < INT64_MAX - ASK_VERDICT_TOKENS ? tokens + ASK_VERDICT_TOKENS : tokens,
                                  .n_seq = use->parallel,
                                  .rows_max = use->parallel > 256 ? use->parallel : 256 };
     struct cli_model_opts o;

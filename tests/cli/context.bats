@@ -38,6 +38,7 @@ notes()
     fails 3 "is no UTF-8 text" chimere-run --context <(printf '\377\376\200\303%.0s' {1..9}) -p a
 }
 
+# bats test_tags=figures
 @test "--context: long lines, many lines and blanks take no more than some MiB, and what is at their end is found" {
     ask() { (ulimit -v 900000 && chimere-run -t 1 -n 20 --think off --context "$1" -p 'What does qvixt do?'); }
     end='qvixt: removes the last line of a file'
