@@ -135,12 +135,12 @@ static const struct cli_pair pairs[] = {
     { "context|context-table", CLI_EXCLUDES, NULL, NULL, 0 },
     { "batch|mcp|listen", CLI_EXCLUDES, NULL, NULL, 0 },
     { "mcp", CLI_EXCLUDES, "lenient", NULL, 0 },
+    { "drain", CLI_EXCLUDES, "batch|mcp", "these end at once", 0 },
     { "output|shard", CLI_NEEDS, "batch", NULL, 0 },
     { "errors|strict", CLI_NEEDS, "batch|merge", NULL, 0 },
     { "merge", CLI_ALONE, "errors|lenient|strict|verbose|quiet", "no model is asked", 0 },
     { "batch", CLI_NEEDS, "output", NULL, 0 },
-    { "api-key-file|cors|max-body|connections|timeout|drain|exit-idle|notice|stuck|files", CLI_NEEDS, "listen", NULL,
-      0 },
+    { "api-key-file|cors|max-body|connections|timeout|exit-idle|notice|stuck|files", CLI_NEEDS, "listen", NULL, 0 },
     { "files-size", CLI_NEEDS, "files", NULL, 0 },
     { "cache-size", CLI_NEEDS, "cache-dir", NULL, 0 },
     { "redact|log-size", CLI_NEEDS, "log", NULL, 0 },
@@ -410,7 +410,7 @@ static enum err_code serve_mcp(struct server *s, struct err *e)
         return e->code;
     const struct cli_stdin_requests talk = { s->mcp, take_message, lose_message, tell_message, .leaves = true };
 
-    return cli_stdin_requests(&talk, s->serve, s->attached, o.max_queue, e);
+    return cli_stdin_requests(&talk, s->serve, s->attached, o.max_queue, o.http.drain_s, e);
 }
 
 /* ---- the program ---- */
@@ -525,7 +525,7 @@ static enum err_code run_server(struct server *s, struct err *e)
     return o.batch != NULL   ? answer_batch(s, &bo, e)
            : s->http != NULL ? serve_http(s, e)
            : o.mcp           ? serve_mcp(s, e)
-                             : cli_stdin_requests(&talk, s->serve, s->attached, o.max_queue, e);
+                             : cli_stdin_requests(&talk, s->serve, s->attached, o.max_queue, o.http.drain_s, e);
 }
 
 static int merge_batch(char *const *operands)

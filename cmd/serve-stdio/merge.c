@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/io.h"
@@ -34,6 +35,7 @@ struct part {
 
 struct merge {
     struct cli_merge_opts o;
+    char errors[PATH_BYTES];
     struct entry *v; /* [n] in the order of the batch */
     size_t n, cap;
     uint32_t *slot; /* a hash table of entries, their number from 1 on */
@@ -136,6 +138,18 @@ static enum err_code read_requests(struct merge *m, struct err *e)
 
 /* ---- parts ---- */
 
+/* What is read, also without being named, such as the errors of a part, is no output. */
+static enum err_code check_apart(const struct merge *m, const char *path, struct err *e)
+{
+    const char *const outs[] = { m->o.out, m->errors };
+    struct stat st, out;
+
+    for (int i = 0; i < 2; i++)
+        if (stat(path, &st) == 0 && stat(outs[i], &out) == 0 && st.st_dev == out.st_dev && st.st_ino == out.st_ino)
+            return err_set(e, ERR_ARG, "%s: is also a file that is read", outs[i]);
+    return ERR_OK;
+}
+
 /* A line that is wrong, on stdout. line 0: it has none. */
 static enum err_code tell_wrong(size_t *count, const char *type, const char *id, const char *path, int64_t line,
                                 struct err *e)
@@ -231,7 +245,7 @@ static enum err_code open_part(struct merge *m, const char *path, const char *mo
     if (*more != '\0' && access(p->path, F_OK) != 0)
         return ERR_OK;
     m->n_parts++;
-    if (io_map_open(&p->map, p->path, e))
+    if (check_apart(m, p->path, e) || io_map_open(&p->map, p->path, e))
         return e->code;
     p->fd = open(p->path, O_RDONLY | O_CLOEXEC);
     if (p->fd < 0)
@@ -317,12 +331,8 @@ static enum err_code write_kind(const struct merge *m, struct io_out *out, bool 
 static enum err_code write_all(const struct merge *m, struct err *e)
 {
     struct io_out *answers = NULL, *errors = NULL;
-    char path[PATH_BYTES];
 
-    if (snprintf(path, sizeof path, m->o.errors != NULL ? "%s" : "%s.errors",
-                 m->o.errors != NULL ? m->o.errors : m->o.out) >= (int)sizeof path)
-        return err_set(e, ERR_ARG, "%.100s...: too long a name", m->o.out);
-    if (io_out_open(&answers, m->o.out, e) || write_kind(m, answers, false, e) || io_out_open(&errors, path, e) ||
+    if (io_out_open(&answers, m->o.out, e) || write_kind(m, answers, false, e) || io_out_open(&errors, m->errors, e) ||
         write_kind(m, errors, true, e)) {
         io_out_abort(answers);
         io_out_abort(errors);
@@ -354,7 +364,10 @@ enum err_code cli_merge(const struct cli_merge_opts *o, size_t *n_wrong, size_t 
     enum err_code code = ERR_OK;
 
     cli_signals(o->in);
-    if (read_requests(&m, e) || read_parts(&m, e) || tell_missing(&m, e))
+    if (snprintf(m.errors, sizeof m.errors, o->errors != NULL ? "%s" : "%s.errors",
+                 o->errors != NULL ? o->errors : o->out) >= (int)sizeof m.errors)
+        return err_set(e, ERR_ARG, "%.100s...: too long a name", o->out);
+    if (check_apart(&m, o->in, e) || read_requests(&m, e) || read_parts(&m, e) || tell_missing(&m, e))
         code = e->code;
     *n_wrong = m.n_missing + m.n_doubled + m.n_foreign + m.n_settings;
     *n_refused = m.n_refused;

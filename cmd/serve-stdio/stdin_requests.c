@@ -4,22 +4,26 @@
 
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "cli/lines.h"
 
 enum { LINE_BYTES_MAX = 16 << 20 /* as the message says */, WAIT_MS = 500 /* at most without a look at signals */ };
 
 enum err_code cli_stdin_requests(const struct cli_stdin_requests *t, struct serve *s, struct cli_reload *beside,
-                                 int32_t max_queue, struct err *e)
+                                 int32_t max_queue, int32_t drain_s, struct err *e)
 {
     struct cli_lines in = { .fd = STDIN_FILENO, .line_max = LINE_BYTES_MAX };
     struct serve_reply r;
     enum err_code code = ERR_OK;
+    double until_ms = 0;
 
     while (code == ERR_OK) {
         const bool full = serve_waiting(s) >= max_queue, stop = cli_interrupted();
         enum cli_line got;
         struct str line;
 
+        if (stop && until_ms == 0)
+            until_ms = clock_ms() + (double)drain_s * 1e3;
         if (!full && !stop)
             code = cli_lines_read(&in, serve_busy(s) ? 0 : WAIT_MS, e);
         (void)cli_reload_turn(beside, s);
@@ -33,6 +37,8 @@ enum err_code cli_stdin_requests(const struct cli_stdin_requests *t, struct serv
         while (code == ERR_OK && serve_next(s, &r))
             code = t->tell(t->of, &r, e);
         if ((stop || (in.eof && in.at == in.b.n)) && (t->leaves || !serve_busy(s)))
+            break;
+        if (stop && clock_ms() >= until_ms)
             break;
         if (full && t->leaves && cli_lines_ended(&in)) /* its last lines are not waited for */
             break;

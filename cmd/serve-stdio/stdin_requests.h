@@ -14,7 +14,9 @@ struct cli_stdin_requests {
     enum err_code (*tell)(void *of, struct serve_reply *r, struct err *e);       /* takes the body */
     bool leaves; /* the end of the input or a signal ends everything; else what was asked is answered first */
 };
-/* Until the input ends or a signal comes. While max_queue requests wait, no line is taken. */
+/* Until the input ends or a signal comes, and what was asked is answered or drain_s is over since the signal. While
+ * max_queue requests wait, no line is taken. */
 MUST_CHECK enum err_code cli_stdin_requests(const struct cli_stdin_requests *t, struct serve *s,
-                                            struct cli_reload *beside, int32_t max_queue, struct err *e);
+                                            struct cli_reload *beside, int32_t max_queue, int32_t drain_s,
+                                            struct err *e);
 #endif

@@ -304,7 +304,8 @@ END
     fails 2 'unknown option --raw' chimere-serve-stdio --raw
     # Where one of them needs another one, as well.
     CHIMERE_OPTS='--drain 3 --cors x --cache-size 5 --lenient --errors x --shard 1/2 --vram 8G' try 0 chimere-serve-stdio --device cpu < /dev/null
-    fails 2 '--drain needs --listen' chimere-serve-stdio --drain 3
+    fails 2 '--timeout needs --listen' chimere-serve-stdio --timeout 3
+    fails 2 'these end at once' chimere-serve-stdio --mcp --drain 3
     CHIMERE_OPTS='--listen unix:s' fails 1 'none: cannot open' chimere-serve-stdio --batch none -o out.jsonl
     CHIMERE_OPTS='--listen unix:s' try 0 chimere-serve-stdio --mcp < /dev/null
 }

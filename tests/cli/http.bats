@@ -534,7 +534,6 @@ os.execvp("chimere-serve-stdio", ["chimere-serve-stdio", "--listen", "fd:3"])' >
     fails 3 'has no key' chimere-serve-stdio --listen 127.0.0.1:0 --api-key-file empty
     fails 2 '--batch and --listen do not go together' chimere-serve-stdio --listen 127.0.0.1:0 --batch empty -o new
     fails 2 '--cors needs --listen' chimere-serve-stdio --cors '*'
-    fails 2 '--drain needs --listen' chimere-serve-stdio --drain 3
 }
 
 @test "the page: parts of the program, with a policy that lets nothing else in; it needs no key" {

@@ -170,12 +170,12 @@ END
 }
 
 @test "commands that do not end, print too much, die, or are not there" {
-    steps '{"name": "long", "command": ["sh", "-c", "echo part; sleep 1000"], "seconds": 1},
+    steps '{"name": "long", "command": ["sh", "-c", "sleep 1000 & echo $! > pid; echo part; wait"], "seconds": 1},
            {"name": "much", "command": ["yes"], "bytes": 10}, {"name": "dead", "command": ["sh", "-c", "kill -9 $$"]}'
     pipe 0 -p x --json
     [ "$(told '[.steps[] | [.status, .end, .text]]')" = \
         '[[124,"time","part"],[125,"bytes","y\ny\ny\ny\ny"],[137,"signal",""]]' ]
-    no pgrep -f 'sleep 1000'
+    no kill -0 "$(cat pid)"
     steps '{"name": "a", "command": ["./nothing"]}'
     fails 3 'p.json: /steps/0 (a): ./nothing: cannot start' chimere-run --pipeline p.json -p x
 }

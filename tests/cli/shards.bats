@@ -87,6 +87,13 @@ tells()
     fails 2 'all: exists' merge in.jsonl part[123]
     [ "$(cat all)" = mine ]
     fails 2 '' chimere-serve-stdio --merge part1 in.jsonl part[123]
+    cp part2.errors refused
+    ln in.jsonl new.errors
+    for out in 'part2.errors' 'new --errors part2.errors' 'new'; do # read, or written, without being named
+        # shellcheck disable=SC2086
+        fails 2 'errors: is also a file that is read' chimere-serve-stdio --merge $out in.jsonl part[123]
+        cmp refused part2.errors && [ "$(wc -l < in.jsonl)" -eq 9 ] && [ ! -e new ]
+    done
     fails 2 '--merge' chimere-serve-stdio --merge all --ctx 512 in.jsonl part1
     : > empty
     fails 3 'no requests' chimere-serve-stdio --merge new empty part1

@@ -20,6 +20,7 @@ judge()
     cat > judge << 'EOF'
 #!/usr/bin/env bash
 i=0 say=("$@")
+echo $$ > pid
 while read -r line; do
     printf '%s\n' "$line" >> got
     [ "${say[i]}" != end ] || exit 5
@@ -114,5 +115,16 @@ EOF
     rm got
     { ask a '. + {verifier: true}'; until [ -s got ]; do sleep 0.1; done; echo '{"id": "c", "method": "cancel", "body": {"id": "a"}}'; } |
         try 0 chimere-serve-stdio --verifier 'cmd:./judge wait' --verifier-time 86400
-    no pgrep -f "$PWD/judge"
+    no kill -0 "$(cat pid)"
+    rm got
+    mkfifo in
+    chimere-serve-stdio --verifier 'cmd:./judge wait' --verifier-time 86400 --drain 1 < in > out &
+    exec 9> in
+    ask a '. + {verifier: true}' >&9
+    until [ -s got ]; do sleep 0.1; done
+    kill -TERM $!
+    wait $!
+    exec 9>&-
+    [ ! -s out ]
+    no kill -0 "$(cat pid)"
 }
