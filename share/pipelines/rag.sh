@@ -27,7 +27,7 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
-case $k in '' | *[!0-9]* | ????*) usage ;; esac
+case $k in '' | 0* | *[!0-9]* | ????*) usage ;; esac
 [ -n "$index" ] && [ $# -ge 1 ] || usage
 question=$1
 shift

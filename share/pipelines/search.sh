@@ -34,7 +34,7 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
-for n in "$pages" "$k" "$chunk"; do case $n in '' | *[!0-9]* | ?????*) usage ;; esac; done
+for n in "$pages" "$k" "$chunk"; do case $n in '' | 0* | *[!0-9]* | ?????*) usage ;; esac; done
 [ -n "$search" ] && [ -n "$fetch" ] || die 'there is no SEARCH or no FETCH command'
 if [ $# -gt 0 ]; then
     question=$1
@@ -49,7 +49,8 @@ mkdir "$tmp/pages"
 : > "$tmp/hits"
 
 # What a page says is data. It is cut to size, comes through jq, and is never a word of a command, a name or a program.
-bounded() { timeout -k 1 "$1" sh -c 'set -f; exec $0' "$2" 2> /dev/null | head -c 2000000; }
+bounded() { { timeout -k 1 "$1" sh -c 'set -f; exec $0' "$2" 2> /dev/null || echo $? > "$tmp/failed"; } | head -c 2000000; }
+found_pages() { [ -n "$(find "$tmp/pages" -type f -size +0 -print | head -n 1)" ]; }
 
 # A query's results: the ranks of URLs, by 1 / (60 + rank).
 ask_engine() # QUERY
@@ -77,7 +78,7 @@ rank_chunks()
 {
     rm -f "$tmp/index"
     echo '{"notes":[],"text":""}' > "$tmp/notes"
-    [ -n "$(find "$tmp/pages" -type f -size +0 -print | head -n 1)" ] || return 0
+    found_pages || return 0
     chimere-engram-build index -q --vectors none --chunk "$chunk" -o "$tmp/index" "$tmp/pages" || die 'the pages cannot be indexed'
     chimere-engram-build query "$tmp/index" --bm25 --json -k "$k" -p "$question" |
         jq -cs --slurpfile s "$tmp/sources" 'map(select(.type == "hit" and .share >= 0.33) | .file as $f |
@@ -100,6 +101,7 @@ if nothing; then # 5. judged: none of it is about the question; searched once mo
     fetch_pages
     rank_chunks
 fi
+found_pages || [ ! -e "$tmp/failed" ] || die "SEARCH or FETCH failed with status $(cat "$tmp/failed")"
 [ -z "$only" ] || { cat "$tmp/notes"; exit 0; }
 # 6. The answer, of the notes alone, and where it stands.
 if nothing; then

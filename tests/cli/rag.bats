@@ -94,6 +94,7 @@ END
     try 0 sh "$(P rag.sh)" -i notes.index --notes 'What does the command zerit do?'
     jq -e '.notes[0].source == "docs/words.txt"' out
     try 2 sh "$(P rag.sh)" 'What?'
+    try 2 sh "$(P rag.sh)" -i notes.index -k 0 'What?'
     try 3 sh "$(P rag.sh)" -i docs/words.txt 'What?'
 }
 
@@ -160,9 +161,13 @@ END
     rm queries
     try 4 sh "$(P search.sh)" --strict 'Where does the flying carpet land?'
     [ "$(cat queries)" = $'Where does the flying carpet land?\nWhere flying carpet ' ]
-    # Commands that fail or are not there, and a page that does not end, are no page.
-    SEARCH=./nothing try 4 sh "$(P search.sh)" --strict 'What does the green lamp mean?'
+    # Where commands fail or are not there, and no page is read, nobody knows whether there is something.
+    SEARCH=./nothing try 1 sh "$(P search.sh)" --strict 'What does the green lamp mean?'
     SEARCH='' try 1 sh "$(P search.sh)" 'What?'
+    SEARCH=false try 1 sh "$(P search.sh)" 'What?'
+    FETCH=./no-such-program try 1 sh "$(P search.sh)" 'What does the green lamp mean?'
+    grep -q 'failed with status 127' err
+    try 2 sh "$(P search.sh)" -k 0 'What?'
 }
 
 @test "research.json" {
