@@ -169,19 +169,17 @@ bool cli_pipeline_streams(const struct cli_pipeline *x, const struct pipeline_st
            (s->show || (s == &top[n - 1] && s->rounds == 1 && pipeline_output(x->p) == NULL));
 }
 
-static enum err_code print_text(const char *text, struct err *e)
+static enum err_code print_text(struct str text, struct err *e)
 {
-    const size_t n = strlen(text);
-
-    (void)fwrite(text, 1, n, stdout);
-    if (n == 0 || text[n - 1] != '\n')
+    (void)fwrite(text.p, 1, text.n, stdout);
+    if (text.n == 0 || text.p[text.n - 1] != '\n')
         (void)putchar('\n');
     return cli_flush_stdout(e);
 }
 
-static const char *text_of(const struct cli_pipeline *x, const struct pipeline_step *s)
+static struct str text_of(const struct cli_pipeline *x, const struct pipeline_step *s)
 {
-    return json_string_value(json_object_get(json_object_get(x->state, s->name), "text"));
+    return json_text(json_object_get(json_object_get(x->state, s->name), "text"));
 }
 
 static void note_step(const struct pipeline_step *s, const json_t *result, const json_t *told)
@@ -390,10 +388,10 @@ static json_t *json_usage(const struct cli_pipeline *x)
                      (json_int_t)x->n_written);
 }
 
-static enum err_code print_object(struct cli_pipeline *x, const char *text, struct err *e)
+static enum err_code print_object(struct cli_pipeline *x, struct str text, struct err *e)
 {
     json_t *o = json_pack("{s:s, s:o, s:o, s:o}", "type", "pipeline", "model", json_bytes(str_of(x->s->open.path)),
-                          "text", json_bytes(str_of(text)), "usage", json_usage(x));
+                          "text", json_bytes(text), "usage", json_usage(x));
 
     if (o != NULL &&
         ((x->s->o->json && json_object_set(o, "steps", x->report) != 0) ||
@@ -408,14 +406,13 @@ static enum err_code print_object(struct cli_pipeline *x, const char *text, stru
 static enum err_code print_end(struct cli_pipeline *x, struct err *e)
 {
     char *made = NULL;
-    size_t n;
-    const char *text = x->newest != NULL ? text_of(x, x->newest) : "";
+    struct str text = x->newest != NULL ? text_of(x, x->newest) : STR("");
     enum err_code code = ERR_OK;
 
     if (pipeline_output(x->p) != NULL) {
-        if (pipeline_fill(&made, &n, pipeline_output(x->p), x->state, e))
+        if (pipeline_fill(&made, &text.n, pipeline_output(x->p), x->state, e))
             return e->code;
-        text = made;
+        text.p = made;
     }
     if (x->refused != NULL)
         fprintf(stderr, "%s: %s: %s: what it requires does not hold\n", cli_name(), x->s->o->pipeline,

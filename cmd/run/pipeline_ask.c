@@ -191,9 +191,9 @@ static const struct pipeline_tool *find_tool(const struct turn *t, const char *n
 static json_t *tell_result(const json_t *result)
 {
     const json_int_t status = json_integer_value(json_object_get(result, "status"));
-    const char *text = json_string_value(json_object_get(result, "text"));
+    const struct str text = json_text(json_object_get(result, "text"));
 
-    return status == 0 ? json_string(text) : json_sprintf("error: status %d\n%s", (int)status, text);
+    return status == 0 ? json_bytes(text) : json_sprintf("error: status %d\n%s", (int)status, text.p);
 }
 
 static enum err_code run_call(struct turn *t, const json_t *call, struct err *e)

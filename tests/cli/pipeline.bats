@@ -92,6 +92,14 @@ make_wait()
     [ ! -s out ] && grep -qF 'p.json: /steps/0: what it requires' err
 }
 
+@test "a text with NUL is printed whole" {
+    echo '{"steps": [{"name": "a", "command": ["printf", "a\\0b"], "show": true}], "output": "<{{a}}>"}' > p.json
+    pipe 0 -p x
+    printf 'a\0b\n<a\0b>\n' | cmp - out
+    pipe 0 -p x --json
+    told .text | grep -xF '"<a\u0000b>"'
+}
+
 @test "tools of the file run, within its limits" {
     printf '#!/bin/sh\njq -r .expression | bc -l\n' > calc.sh
     chmod +x calc.sh
