@@ -277,6 +277,16 @@ static int make_room(const struct server *s, struct run_opts *ro)
     return n > 0 ? n : cli_reason_room(ro, &any);
 }
 
+/* Last: a signal while the server is loading ends it at once, and nothing would end a command. */
+static enum err_code open_verifier(struct server *s, struct err *e)
+{
+    const struct cli_verifier_use use = {
+        .o = o.verifier, .model = &o.model, .self = &s->open, .think = true, .parallel = o.parallel
+    };
+
+    return o.verifier.what == NULL ? ERR_OK : cli_judges_open(&s->judges, &use, e);
+}
+
 static enum err_code open_all(struct server *s, struct err *e)
 {
     struct run_opts ro = { .n_seq = o.parallel, .rows_max = o.model.chunk, .kv_tokens = o.kv_tokens };
@@ -325,14 +335,6 @@ static enum err_code open_all(struct server *s, struct err *e)
                                      .drafter_of = s->draft },
                  e))
         return e->code;
-    if (o.verifier.what != NULL) {
-        const struct cli_verifier_use use = {
-            .o = o.verifier, .model = &o.model, .self = &s->open, .think = true, .parallel = o.parallel
-        };
-
-        if (cli_judges_open(&s->judges, &use, e))
-            return e->code;
-    }
     cli_guess_recall(s->draft, &s->guess, &s->open);
     bo.gen = s->gen;
     if (cli_reload_open(&s->attached, &bo, &s->open, s->run, e))
@@ -345,7 +347,7 @@ static enum err_code open_all(struct server *s, struct err *e)
 
     if (cli_fingerprint(&fingerprint, &with, e) ||
         cli_resident_facts(&s->facts, &s->open, o.template_file, o.parser, e) ||
-        cli_resident_add(s->facts, &s->open, s->run, e))
+        cli_resident_add(s->facts, &s->open, s->run, e) || open_verifier(s, e))
         return e->code;
     const struct serve_opts so = {
         .gen = s->gen,

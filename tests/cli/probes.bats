@@ -86,6 +86,17 @@ os.execvp("chimere-serve-stdio", ["chimere-serve-stdio", "--listen", "fd:3", "--
     kill -TERM "$server"
     stopped 0
     [ ! -e socket ] && [ ! -s served ] && [ ! -s served.err ]
+    # nor a verifier, which nobody would end: it starts when all else is there
+    printf '#!/bin/sh\necho > ran\n' > judge
+    chmod +x judge
+    mkfifo text
+    chimere-serve-stdio --listen unix:socket --context-table text --verifier cmd:./judge > served 2> served.err 3>&- &
+    server=$!
+    exec 9> text
+    kill -TERM "$server"
+    stopped 0
+    exec 9>&-
+    [ ! -e ran ]
 }
 
 @test "during a step: probes are answered, on one connection too; the rest waits for it" {
