@@ -187,6 +187,7 @@ void cli_clean(char *s);
  * more. */
 void cli_first_words(char *buf, size_t n, const char *text);
 int cli_columns(const char *s); /* characters of UTF-8 */
+int cli_width(int fd);          /* columns of the terminal; 80 if it does not say */
 /* Messages: "PROGRAM: text" and a newline on stderr. */
 void cli_set_name(const char *name);
 const char *cli_name(void);

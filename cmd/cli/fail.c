@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 #include "cli/cli.h"
 
@@ -167,6 +168,13 @@ int cli_columns(const char *s)
     for (; *s != '\0'; s++)
         n += ((unsigned char)*s & 0xc0) != 0x80;
     return n;
+}
+
+int cli_width(int fd)
+{
+    struct winsize w = { 0 };
+
+    return ioctl(fd, TIOCGWINSZ, &w) == 0 && w.ws_col > 1 ? w.ws_col : 80;
 }
 
 int cli_status_of(enum err_code code)

@@ -4,7 +4,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/time.h>
 #include <unistd.h>
 #include "base/clock.h"
@@ -83,13 +82,10 @@ static size_t fitting_bytes(const char *text, size_t bytes, size_t columns)
 /* The line for a terminal, of its width at most. */
 static void make_line(const char *fmt, va_list ap)
 {
-    struct winsize w = { 0 };
-    size_t columns = 79;
+    const size_t columns = (size_t)cli_width(STDERR_FILENO) - 1;
     const size_t n = sizeof clear_line - 1;
     int used;
 
-    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 1)
-        columns = w.ws_col - 1u;
     memcpy(line, clear_line, n);
     used = vsnprintf(line + n, sizeof line - n, fmt, ap);
     if (used < 0)

@@ -3,7 +3,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -286,14 +285,13 @@ static enum err_code open_query(struct query *q, const char *path, struct err *e
 enum err_code cli_engram_query(const struct build_options *o, const char *path, struct err *e)
 {
     struct query *q = calloc(1, sizeof *q);
-    struct winsize w = { 0 };
     enum err_code code;
 
     if (q == NULL)
         return err_nomem(e);
     q->o = o;
     if (!o->json && isatty(STDOUT_FILENO))
-        q->columns = ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 0 ? w.ws_col : 80;
+        q->columns = (size_t)cli_width(STDOUT_FILENO);
     code = open_query(q, path, e);
     if (code == ERR_OK && o->prompt == NULL && isatty(STDIN_FILENO))
         cli_note("each line is a question; ^D ends it");

@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <wchar.h>
@@ -337,13 +336,11 @@ static char *prompt_of(EditLine *el)
 static void redraw_line(struct cli_edit *x)
 {
     const LineInfo *typed = lib.el_line(x->el);
-    struct winsize w = { 0 };
     mbstate_t st = { 0 };
-    int columns = 80, column = (int)strlen(x->prompt), rows = 0;
+    const int columns = cli_width(STDOUT_FILENO);
+    int column = (int)strlen(x->prompt), rows = 0;
     wchar_t c;
 
-    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 1)
-        columns = w.ws_col;
     for (const char *p = typed->buffer; p < typed->cursor;) {
         const size_t n = mbrtowc(&c, p, (size_t)(typed->cursor - p), &st);
 

@@ -2,6 +2,7 @@
 /* session_list.c - several sessions in a table; which one of a directory was written last.       room: cmd */
 #include <glob.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -95,8 +96,22 @@ static void look_at(struct row *r, struct cli_run *s, const struct text_tokens *
 
 /* ---- as a table, as JSON ---- */
 
-static void print_rows(const struct row *v, size_t n)
+/* A row is one line of a terminal, if there is room for ten columns of what it begins with. */
+static void cut_words(struct row *r, int room)
 {
+    char whole[WORDS_BYTES];
+
+    if (room < 10)
+        room = 10;
+    if (cli_columns(r->words) <= room)
+        return;
+    memcpy(whole, r->words, sizeof whole);
+    cli_first_words(r->words, (size_t)room + 1, whole);
+}
+
+static void print_rows(struct row *v, size_t n)
+{
+    const int screen = isatty(STDOUT_FILENO) ? cli_width(STDOUT_FILENO) : INT_MAX;
     int width = 4;
 
     for (size_t i = 0; i < n; i++)
@@ -111,6 +126,7 @@ static void print_rows(const struct row *v, size_t n)
             (void)strftime(day, sizeof day, "%Y-%m-%d %H:%M", &tm);
         if (v[i].n_turns >= 0)
             snprintf(turns, sizeof turns, "%" PRId64, v[i].n_turns);
+        cut_words(&v[i], screen - width - 47);
         if (v[i].bad.code != ERR_OK)
             printf("-                     -       -          -  %s\n", v[i].bad.msg);
         else

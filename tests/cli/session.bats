@@ -356,6 +356,10 @@ the file was cut, or a program was killed while it saved" ]
     grep -qE '^a.session +20[0-9-]+ [0-9:]+ +2 +[0-9]+ +[0-9.]+ MB  What is 2 \+ 2\?$' out
     grep -qE '^b.session  2026-01-15 12:00 +- +[0-9]+ +[0-9.]+ MB  The kernel keeps a list' out
     grep -q '^c.session .*not a session' out
+    # On a terminal the words are as long as a row.
+    script -qec 'stty cols 72; exec chimere-run --show a.session b.session' typescript < /dev/null | tr -d '\r' > shown
+    grep -qx 'b.session  2026-01-15 12:00      - .* MB  The kernel ke\.\.\.' shown || { cat shown; false; }
+    [ "$(awk 'length > 71' shown | wc -l)" -eq 0 ]
     try 3 chimere-run --show --json -- *.session
     jq -es 'map(.n_turns) == [2, null, null] and .[0].first_words == "What is 2 + 2?" and .[2].error != null and
         .[0].file_bytes == '"$(stat -c %s a.session)" out
