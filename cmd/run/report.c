@@ -108,8 +108,24 @@ static void note_tables(const struct cli_run *s)
                      s->mixed[i].weight);
 }
 
+/* An index that had nothing to say is told, too. */
+static void note_unused(const struct cli_run *s, const char *use, const char *from)
+{
+    const json_t *one;
+    size_t i;
+
+    if (from == NULL || (s->asked->retrieves && !s->stats.doubt.doubted))
+        return;
+    json_array_foreach (s->asked->notes, i, one)
+        if (strcmp(json_string_value(json_object_get(one, "use")), use) == 0)
+            return;
+    cli_note("%-8s nothing of %s", use, from);
+}
+
 static void note_texts(const struct cli_run *s)
 {
+    const struct cli_beside_opts *o = &s->o->beside;
+    char words[160];
     const json_t *one;
     size_t i;
 
@@ -120,11 +136,13 @@ static void note_texts(const struct cli_run *s)
     json_array_foreach (s->asked->notes, i, one) {
         const json_t *line = json_object_get(one, "line");
 
-        cli_note("%-8s %s of %s, %s %" PRId64, json_string_value(json_object_get(one, "use")),
-                 json_string_value(json_object_get(one, "text")), json_string_value(json_object_get(one, "source")),
-                 line != NULL ? "line" : "text",
+        cli_first_words(words, sizeof words, json_string_value(json_object_get(one, "text")));
+        cli_note("%-8s %s of %s, %s %" PRId64, json_string_value(json_object_get(one, "use")), words,
+                 json_string_value(json_object_get(one, "source")), line != NULL ? "line" : "text",
                  (int64_t)json_integer_value(line != NULL ? line : json_object_get(one, "id")));
     }
+    note_unused(s, "examples", o->examples);
+    note_unused(s, "recite", o->recite != NULL ? o->recite : s->chat ? o->context : NULL);
 }
 
 /* What the answer without notes led to. */
@@ -204,6 +222,7 @@ enum err_code cli_run_print_start(const struct cli_run *s, struct err *e)
 void cli_run_note_machine(const struct cli_run *s)
 {
     const struct model_info *i;
+    const char *k, *v;
 
     if (s->via != NULL)
         return;
@@ -217,8 +236,9 @@ void cli_run_note_machine(const struct cli_run *s)
              quant_acts_name((enum quant_acts_type)s->o->model.acts));
     if (i->n_used != i->n_used_trained)
         cli_note("experts  %d for each token, trained with %d", i->n_used, i->n_used_trained);
-    cli_note("memory   context of %" PRId64 " tokens, keys and values %s, %.1f MB of state", run_ctx(s->run),
-             s->facts.kv, (double)run_state_bytes(s->run) / 1e6);
+    run_kv(s->run, &k, &v);
+    cli_note("memory   context of %" PRId64 " tokens, keys and values %s,%s, %.1f MB of state", run_ctx(s->run), k, v,
+             (double)run_state_bytes(s->run) / 1e6);
     cli_placement_note(s->open.placement);
     cli_note("seed     %" PRId64, s->o->sampling.seed);
 }

@@ -18,6 +18,7 @@ notes()
         .tables[0].name == "context" and .recited.matched > 1'
     ask --context notes -v -p 'What does qvixt do?' 2>&1 | grep -q 'recite   removes the last line of a file of notes, line 1'
     ask --context notes -v -p 'What does qvixt do?' 2>&1 | grep -qE '^recited  [1-9][0-9]* tokens, [0-9]+ of them changed'
+    ask --context notes -v -p 'What is 12 + 30?' 2>&1 | grep -qx 'recite   nothing of notes'
     ask --context notes -p 'What is 12 + 30?' | cmp - <(ask -p 'What is 12 + 30?' < /dev/null)
     ask -r --context notes -p 'Tolbridge was founded in' | cmp - <(ask -r --context-table notes -p 'Tolbridge was founded in' < /dev/null)
     [ "$(ls)" = notes ]

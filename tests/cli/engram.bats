@@ -324,6 +324,11 @@ facts()
     [ "$(chimere-run -q --think off --examples f.index -p "What does qvixt do?")" = "removes the last line of a file" ]
     jq -n '[{role: "user", content: "What does qvixt do?"}]' > m.json
     [ "$(chimere-run -q --think off --examples f.index --messages m.json)" = "removes the last line of a file" ]
+    # Told in one line, also where there is nothing to tell.
+    printf 'Zorb\nqvixt: removes the last line' | chimere-engram-build index -o g.index
+    chimere-run -v -n 1 --examples g.index -p "What does qvixt do?" 2>&1 | grep -x 'examples Zorb qvixt: removes the last line of g.index, .* 0'
+    chimere-run -v -n 1 --examples g.index --recite f.index -p "What is 2 + 2?" 2> err
+    [ "$(grep -c -x -e 'examples nothing of g.index' -e 'recite   nothing of f.index' err)" -eq 2 ]
     fails 2 "--examples has no effect with --raw" chimere-run --raw --examples f.index -p x
     fails 2 "1 to 100 texts" chimere-run --examples f.index:0 -p x
     fails 3 "not an index" chimere-run --examples f.txt -p x

@@ -142,6 +142,8 @@ END
     [ "$(jq -j 'select(.type == "token").text' out)" = 7554 ]
     pipe 0 -p 'Please add 95 to 660.'
     [ "$(cat out)" = "$(printf '755\n4')" ]
+    pipe 0 -v -p 'Please add 95 to 660.'
+    grep -q 'keys and values f32,f32,' err
     # Keys are those of the manual.
     steps '{"name": "a", "prompt": "{{input}}", "think": true}, {"name": "b", "command": ["echo", "hi"]}'
     pipe 0 -p 'Please add 95 to 660.' --jsonl
