@@ -97,12 +97,12 @@ static void print_rows(const struct row *v, size_t n, const struct ramp_losses *
         elems += (double)(t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3]);
     }
     printf("# KL in nats per token, predicted, on %s text\n", l->head.text);
-    printf("#  bytes of file   bits  mix                 KL    best of that size       +-   of the mix's\n");
+    printf("#  bytes of file   bits  mix                 KL    best of that size        +-   of the mix's\n");
     for (size_t i = 0; i < n; i++) {
         printf("%16" PRIu64 " %6.3f  %-10s", v[i].bytes, 8 * (double)v[i].bytes / elems, v[i].name);
         print_number(v[i].kl, " %11s");
         print_number(v[i].best.kl, "          %11s");
-        print_number(isnan(v[i].best.kl) ? NAN : v[i].best.se, " %8.7s");
+        print_number(isnan(v[i].best.kl) ? NAN : v[i].best.se, " %9s");
         if (v[i].kl > 0 && !isnan(v[i].best.kl))
             printf(" %10.0f %%", 100 * v[i].best.kl / v[i].kl);
         putchar('\n');

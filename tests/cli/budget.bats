@@ -175,6 +175,7 @@ source_model() { ls "$MODELS"/qwen35moe-a.gguf; }
     [ "$(grep -c '^# ' out)" -eq 2 ]
     [ "$(grep -cv '^#' out)" -eq "$(ls "$ROOT"/share/recipes/*.recipe | wc -l)" ]
     sort -n -c -k1,1 <(grep -v '^#' out)
+    awk '!/^#/ && $6 != "-" && $6 !~ /^[0-9.]+(e-[0-9][0-9])?$/ { exit 1 }' out # no number is cut
     # the size of a mix is that of its file, bits are the file's, and the best of a size is what a search finds
     read -r bytes bits name kl best _ < <(grep ' q4_k_m ' out)
     try 0 chimere-quantize -t q4_k_m "$(source_model)" m.gguf
