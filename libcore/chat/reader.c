@@ -416,8 +416,13 @@ static enum err_code check_tools(const json_t *tools, struct err *e)
         return err_set(e, ERR_FORMAT, "tools: not a list");
     for (size_t i = 0; i < json_array_size(tools); i++) {
         const json_t *tool = json_array_get(tools, i), *f = json_object_get(tool, "function");
-        if (!json_get_str(json_is_object(f) ? f : tool, "name", &name) || name.n == 0)
+
+        f = json_is_object(f) ? f : tool;
+        if (!json_get_str(f, "name", &name) || name.n == 0)
             return err_set(e, ERR_FORMAT, "tools: tool %zu is not a function with a name", i);
+        f = json_object_get(f, "strict");
+        if (f != NULL && !json_is_boolean(f) && !json_is_null(f))
+            return err_set(e, ERR_FORMAT, "tools: tool %zu: strict is not true or false", i);
     }
     return ERR_OK;
 }

@@ -157,6 +157,8 @@ END
     try 0 chimere-run --render t.jinja --vars vars --now 2028-02-29
     echo '[{"type": "function", "function": {"name": ""}}]' > tools
     fails 3 'tool 0 is not a function with a name' chimere-run --tools tools -p x
+    echo '[{"type": "function", "function": {"name": "f", "strict": "yes", "parameters": {"type": "object"}}}]' > tools
+    fails 3 'tool 0: strict is not true or false' chimere-run --tools tools -p x
     fails 1 'No space left on device' bash -c 'chimere-run --render t.jinja --vars vars > /dev/full'
     fails 1 'No space left on device' bash -c 'chimere-run --inspect --json > /dev/full'
 }
