@@ -545,6 +545,7 @@ static int merge_batch(char *const *operands)
     cli_check_kind("errors", o.errors, begins, "file of errors");
     while (mo.parts[mo.n_parts] != NULL)
         mo.n_parts++;
+    cli_catch_interrupts();
     if (cli_merge(&mo, &n_wrong, &n_refused, &e))
         return cli_fail(&e);
     return n_wrong > 0 || (o.strict && n_refused > 0) ? EXIT_NO : EXIT_OK;
@@ -612,7 +613,7 @@ int main(int argc, char **argv)
     free(o.log.redact.v);
     cli_sampling_free(&o.sampling);
     status = cli_close_stdout(status);
-    if (o.batch != NULL && cli_signal() != SIGTERM)
+    if (o.merge != NULL || (o.batch != NULL && cli_signal() != SIGTERM))
         cli_reraise(); /* a server that was asked to end has ended well */
     return status;
 }

@@ -96,13 +96,16 @@ static enum err_code add_request(struct merge *m, const char *id, uint64_t asked
     return ERR_OK;
 }
 
-/* Gives back the pages of what was read, from time to time. */
-static void drop_read(const struct io_map *map, size_t at, size_t *dropped)
+/* After a line: gives back the pages of what was read, from time to time. */
+static enum err_code go_on(const struct io_map *map, size_t at, size_t *dropped, struct err *e)
 {
+    if (cli_interrupted())
+        return err_set(e, ERR_CANCEL, "interrupted");
     if (at - *dropped < DROP_BYTES)
-        return;
+        return ERR_OK;
     io_map_drop(map, map->data + *dropped, at - *dropped);
     *dropped = at;
+    return ERR_OK;
 }
 
 static enum err_code read_requests(struct merge *m, struct err *e)
@@ -129,7 +132,7 @@ static enum err_code read_requests(struct merge *m, struct err *e)
         if (code == ERR_OK && (code = cli_batch_hash(&asked, method, json_object_get(o, "body"), e)) == ERR_OK)
             code = add_request(m, cli_batch_id(o, number), asked, line, e);
         json_decref(o);
-        drop_read(&map, at, &dropped);
+        code = code != ERR_OK ? code : go_on(&map, at, &dropped, e);
         cli_progress_count("batch", (int64_t)at >> 10, (int64_t)all.n >> 10, " KiB");
     }
     io_map_close(&map);
@@ -226,8 +229,7 @@ static enum err_code read_part(struct merge *m, int part, struct err *e)
     enum err_code code = ERR_OK;
 
     while (code == ERR_OK && cli_batch_next_line(all, &at, &line, &text)) {
-        code = take_line(m, part, text, line, e);
-        drop_read(&p->map, at, &dropped);
+        code = take_line(m, part, text, line, e) ? e->code : go_on(&p->map, at, &dropped, e);
         cli_progress_count("answers", (int64_t)at >> 10, (int64_t)all.n >> 10, " KiB");
     }
     io_map_drop(&p->map, p->map.data, p->map.size);
@@ -314,6 +316,8 @@ static enum err_code write_kind(const struct merge *m, struct io_out *out, bool 
     for (size_t i = 0; i < m->n; i++) {
         const struct entry *x = &m->v[i];
 
+        if (cli_interrupted())
+            return err_set(e, ERR_CANCEL, "interrupted");
         if (x->error != error)
             continue;
         if (io_out_write(out, m->part[x->part].map.data + x->at, x->n, e) || io_out_write(out, "\n", 1, e))

@@ -101,6 +101,19 @@ tells()
     fails 3 'zstd' chimere-serve-stdio --merge new cut.zst part1
 }
 
+@test "a signal ends a merge, and nothing of it stays" {
+    find_shim
+    batch 100 > in.jsonl
+    answer --batch in.jsonl -o part
+    touch hold
+    LD_PRELOAD=$shim CHIMERE_TEST_FAULT_HOLD=$PWD/hold chimere-serve-stdio --merge all in.jsonl part 2> err 3>&- &
+    until compgen -G ".all.*.tmp" > left; do sleep 0.05; done
+    kill -TERM $!
+    rm hold
+    wait $! && return 1 || [ $? -eq 143 ]
+    grep -q interrupted err && no compgen -G "*all*" && no compgen -G ".all*"
+}
+
 @test "--shard auto takes what a scheduler sets" {
     batch 4 > in.jsonl
     zstd -q in.jsonl
