@@ -18,9 +18,9 @@ for word; do
     esac
 done
 # One line more in front: whether all is quoted, or that there are no notes.
-checked=$(jq -rRs -L "$here" "include \"quote\"; split(\"\n\") as \$lines | (\$lines[0] // \"\" | fromjson? // {}) as \$first |
+checked=$(jq -rRs -L "$here" "include \"quote\"; (split(\"\n\")[0] // \"\") as \$line | (\$line | fromjson? // {}) as \$first |
     if (\$first | type == \"object\" and (.notes | type) == \"array\" and all(.notes[]; (.text? | type) == \"string\")) then
-        (\$lines[1:] | join(\"\n\") | rtrimstr(\"\n\") | check(\$first.notes)) | .quoted, ($form)
+        (.[(\$line | length) + 1:] | rtrimstr(\"\n\") | check(\$first.notes)) | .quoted, ($form)
     else \"none\" end")
 quoted=${checked%%"
 "*}

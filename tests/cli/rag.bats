@@ -77,6 +77,13 @@ END
     try 2 sh "$(P quote.sh)" --nonsense < /dev/null
     # An answer that repeats itself ends in time.
     [ "$(quoted "$(printf 'the drum %.0s' {1..500})" -j | jq .quoted)" = false ]
+    # What comes after a hundred words or claims is not passed over.
+    local words=$(printf 'oil%s ' {1..100})
+    echo "{\"notes\":[{\"text\":\"$words\"}]}" > long
+    { cat long; echo "$words"; } | try 0 sh "$(P quote.sh)" --strict
+    { cat long; echo "${words}and water"; } | try 4 sh "$(P quote.sh)" --strict
+    { cat long; printf 'Oil%s.\n' {1..100}; } | try 0 sh "$(P quote.sh)" --strict
+    { cat long; printf 'Oil%s.\n' {1..100} 777; } | try 4 sh "$(P quote.sh)" --strict
 }
 
 @test "questions to an index" {
