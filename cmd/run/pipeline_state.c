@@ -78,7 +78,7 @@ enum err_code cli_pipeline_open_state(struct cli_pipeline *x, struct err *e)
         return ERR_OK;
     if (io_lock(&x->lock, path, e))
         return e->code;
-    if (stat(path, &st) != 0)
+    if (stat(path, &st) != 0 || (S_ISREG(st.st_mode) && st.st_size == 0)) /* as of mktemp(1) */
         return ERR_OK;
     if (!S_ISREG(st.st_mode))
         return err_set(e, ERR_IO, "%s: is not a regular file", path);

@@ -230,6 +230,7 @@ END
     fails 3 'st: is no state' chimere-run --pipeline p.json -p x --pipeline-state st
     # Tokens that the model does not have.
     steps '{"name": "a", "prompt": "{{input}}", "think": false}'
+    : > s2 # of mktemp, and as a session
     try 0 chimere-run --pipeline p.json -p 'Please add 1 to 3.' --pipeline-state s2 < /dev/null
     jq -c '.ran[0].tokens[0] = 999999' s2 > s3
     fails 3 's3: has a token' chimere-run --pipeline p.json -p 'Please add 1 to 3.' --pipeline-state s3
