@@ -55,7 +55,8 @@ void cli_first_words(char *buf, size_t n, const char *text)
     for (text += strspn(text, " \t\r\n"); *text != '\0' && used < n - 1;) {
         const size_t blanks = strspn(text, " \t\r\n");
 
-        buf[used++] = blanks > 0 ? ' ' : *text;
+        if (blanks == 0 || text[blanks] != '\0')
+            buf[used++] = blanks > 0 ? ' ' : *text;
         text += blanks > 0 ? blanks : 1;
     }
     if (*text != '\0') {

@@ -206,6 +206,7 @@ static enum err_code do_edit(struct talk *t, const char *arg, struct err *e)
 {
     struct cli_buf text = { 0 };
     struct err own = { 0 };
+    char words[SHOWN_BYTES];
     enum err_code code = cli_buf_add(&text, (struct str){ t->message.p != NULL ? t->message.p : "", t->message.n }, e)
                              ? e->code
                              : cli_buf_add(&text, str_of(arg), e);
@@ -217,10 +218,13 @@ static enum err_code do_edit(struct talk *t, const char *arg, struct err *e)
 
         t->message = text;
         text = read;
-        if (t->message.p[strspn(t->message.p, " \t\r\n")] != '\0')
+        cli_first_words(words, sizeof words, t->message.p);
+        if (words[0] != '\0') {
+            printf("asked: %s\n", words);
             code = send_message(t, e);
-        else
+        } else {
             t->message.n = 0;
+        }
     }
     cli_buf_free(&text);
     return code;

@@ -200,6 +200,7 @@ has_libedit()
     printf 'of a file' > notes
     printf '%s\n' '/read notes' '/edit some text' /edit /quit | EDITOR=false VISUAL='./ed 0' talk 0 --session s --think off -n 4
     [ "$(cat seen)" = $'of a file\nsome text' ]
+    [ "$(grep -c '^asked: What is 2 + 2?$' shown)" -eq 2 ]
     messages s | jq -e 'length == 4 and .[0].content == "What is\n2 + 2?"'
     [ "$(cat modes)" = $'isig\nisig' ]
     # One that fails: one line, what was read waits, what was written stays.
