@@ -228,14 +228,16 @@ static enum err_code take_line(struct cli_coprocess *c, bool *have, struct str *
     return ERR_OK;
 }
 
-/* Waits until it can be written to or read from, and writes some of *text. */
+/* Waits until it can be written to or read from, and writes some of *text. After an interrupt what it has said by then
+ * is still heard. */
 static enum err_code wait_for(struct cli_coprocess *c, struct str *text, double until, struct err *e)
 {
+    const bool stop = c->o.stop != NULL ? c->o.stop() : cli_interrupted();
     struct pollfd p[2] = { { .fd = c->out.fd, .events = POLLIN },
-                           { .fd = text->n > 0 ? c->in : -1, .events = POLLOUT } };
+                           { .fd = text->n > 0 && !stop ? c->in : -1, .events = POLLOUT } };
     const double left = until - clock_ms();
 
-    if (c->o.stop != NULL ? c->o.stop() : cli_interrupted())
+    if (stop && (poll(p, 1, 0) <= 0 || (p[0].revents & POLLIN) == 0))
         return err_set(e, ERR_CANCEL, "interrupted");
     if (left <= 0)
         return err_set(e, ERR_LIMIT, "%s:%.100s: no %s of %s %" PRId64 " after %d s (%s)", c->o.name, c->argv[0],
