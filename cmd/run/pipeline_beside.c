@@ -183,7 +183,7 @@ static int status_of(const struct cli_child_end *end)
     }
 }
 
-/* The words, of which those that begin with ./ or ../ are names within the directory of the file: malloc'ed. */
+/* The words of a command, malloc'ed. A word that begins with ./ or ../ is a path relative to the pipeline file. */
 static enum err_code place_words(char **argv, const struct cli_pipeline *x, const struct pipeline_command *c,
                                  struct err *e)
 {

@@ -427,16 +427,21 @@ static enum err_code check_name(const void *of, struct str name, struct err *e)
     return err_set(e, ERR_FORMAT, "step %.*s %s", STR_ARG(name), s->at == x->at ? "is this one" : "comes later");
 }
 
+/* A member that is there is a text. */
+static enum err_code text_member(const json_t *v, const char *key, const char *fault, struct err *e)
+{
+    e->code = ERR_OK;
+    return v != NULL && !json_is_string(v) ? json_member_fault(e, key, fault) : ERR_OK;
+}
+
 static enum err_code compile_text(struct pipeline *p, const struct pipeline_text **out, const json_t *o,
                                   const char *key, const struct place *x, struct err *e)
 {
     const struct pipeline_scope scope = { check_name, x };
     const json_t *v = json_object_get(o, key);
 
-    if (v == NULL)
-        return ERR_OK;
-    if (!json_is_string(v))
-        return json_member_fault(e, key, "is no text");
+    if (text_member(v, key, "is no text", e) || v == NULL)
+        return e->code;
     return pipeline_text_make(out, &p->arena, json_text(v), &scope, e) ? err_at(e, "/%s", key) : ERR_OK;
 }
 
@@ -446,10 +451,8 @@ static enum err_code compile_expr(struct pipeline *p, const struct pipeline_expr
     const struct pipeline_scope scope = { check_name, x };
     const json_t *v = json_object_get(o, key);
 
-    if (v == NULL)
-        return ERR_OK;
-    if (!json_is_string(v))
-        return json_member_fault(e, key, "is no expression, a text");
+    if (text_member(v, key, "is no expression, a text", e) || v == NULL)
+        return e->code;
     return pipeline_expr_make(out, &p->arena, json_text(v), &scope, e) ? err_at(e, "/%s", key) : ERR_OK;
 }
 

@@ -32,7 +32,9 @@ start_held() # OPTION...
     steps=$(metric steps_total)
 }
 
-@test "while the model is loading: health with its progress, everything else later; then it serves" {
+# A server that loads until somebody writes its template.
+start_loading()
+{
     need_http
     mkfifo template
     url=http://localhost curl_with=(--unix-socket socket)
@@ -40,6 +42,10 @@ start_held() # OPTION...
     server=$!
     wait_for test -S socket
     says '503 loading'
+}
+
+@test "while the model is loading: health with its progress, everything else later; then it serves" {
+    start_loading
     jq -e '.progress >= 0 and .progress <= 1' health
     curl -sS -D head -o body "${curl_with[@]}" "$url/v1/models"
     grep -q '^HTTP/1.1 503' head
@@ -76,13 +82,7 @@ os.execvp("chimere-serve-stdio", ["chimere-serve-stdio", "--listen", "fd:3", "--
 }
 
 @test "SIGTERM while the model is loading: status 0, and no socket stays" {
-    need_http
-    mkfifo template
-    url=http://localhost curl_with=(--unix-socket socket)
-    chimere-serve-stdio --listen unix:socket --template template > served 2> served.err 3>&- &
-    server=$!
-    wait_for test -S socket
-    says '503 loading'
+    start_loading
     kill -TERM "$server"
     stopped 0
     [ ! -e socket ] && [ ! -s served ] && [ ! -s served.err ]
