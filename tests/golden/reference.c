@@ -19,7 +19,7 @@
 #include "gguf.h"
 #include "llama.h"
 
-enum { N_CTX = 512, N_GREEDY = 32, A_ROWS = 16, LAST_ROWS = 8, PATH_BYTES = 4096 };
+enum { N_CTX = 512, N_GREEDY = 32, LAST_ROWS = 4, PATH_BYTES = 4096 };
 
 static struct {
     struct llama_model *model;
@@ -319,7 +319,7 @@ int main(int argc, char **argv)
     ref.n_layer = llama_model_n_layer(ref.model);
     if (strcmp(type, "gguf") != 0) {
         (void)snprintf(wide, sizeof wide, "%s.a.logits.f32", type);
-        float *a = prompt("a", A_ROWS, wide, &n);
+        float *a = prompt("a", LAST_ROWS, wide, &n);
 
         describe(a, n * ref.n_vocab);
         free(a);
@@ -334,7 +334,7 @@ int main(int argc, char **argv)
     free(prompt("b", LAST_ROWS, "b.logits.f32", &n));
     free(prompt("long", LAST_ROWS, "long.logits.f32", &n));
     greedy();
-    float *a = prompt("a", A_ROWS, "a.logits.f32", &n);
+    float *a = prompt("a", LAST_ROWS, "a.logits.f32", &n);
     describe(a, n * ref.n_vocab);
     free(a);
     return 0;
