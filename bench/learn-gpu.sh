@@ -6,8 +6,9 @@
 #        bench/learn-gpu.sh DIR OUT     trains and tests; adapters, events and messages go to OUT
 # In the environment: SEEDS (4 5 6), FACTS (packages devices), SIZES (20 100 350), RULES (commit recipe units digits; of the
 # first seed, 100 items), FORGET (facts math tools code verify facts-context); TIMES (20=66 100=120 350=200, seconds by the
-# number of items), GPUS (0 1 2 3), PER (2 at a time on each), DEVICE (cuda), LIMIT (seconds until the last test, 490), THREADS (8),
-# OPTIONS of chimere-draft-train, EVAL of chimere-bench eval.
+# number of items), CLOCK (--time; --cpu-time: TIMES are seconds of processor time), GPUS (0 1 2 3), PER (2 at a time on each),
+# DEVICE (cuda), EVAL_DEVICE (DEVICE), LIMIT (seconds until the last test, 490), THREADS (8), OPTIONS of chimere-draft-train, EVAL
+# of chimere-bench eval.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd) bin=${BIN:-}
 bin=${bin:-$root/bin}
@@ -38,11 +39,11 @@ train_and_test() {
     n=${n%-*}
     for pair in ${TIMES:-20=66 100=120 350=200}; do [ "${pair%=*}" != "$n" ] || time=${pair#*=}; done
     [ $((SECONDS + time)) -le "${LIMIT:-490}" ] || { echo "$name: no time is left" >&2 && return; }
-    "$bin/chimere-draft-train" lora -o "$a.gguf" --device "$device" -t "${THREADS:-8}" --seed "${name##*-}" --time "${time}s" \
+    "$bin/chimere-draft-train" lora -o "$a.gguf" --device "$device" -t "${THREADS:-8}" --seed "${name##*-}" "${CLOCK:---time}" "${time}s" \
         --held-out "$dir/$name/test-off.jsonl" --jsonl "$a.events" -v ${OPTIONS:-} "$dir/$name/train.jsonl" > "$a.log" 2>&1 || status=$?
     if [ -f "$a.gguf" ]; then
         sets=$(printf "$root/share/eval/%s.jsonl " ${FORGET:-facts math tools code verify facts-context})
-        (cd "$dir/$name" && timeout $((${LIMIT:-490} + 50 - SECONDS)) "$bin/chimere-bench" eval --device "$device" -t "${THREADS:-8}" \
+        (cd "$dir/$name" && timeout $((${LIMIT:-490} + 50 - SECONDS)) "$bin/chimere-bench" eval --device "${EVAL_DEVICE:-$device}" -t "${THREADS:-8}" \
             --lora "$a.gguf" --json ${EVAL:-} ./*-off.jsonl ./*-on.jsonl $sets) \
             > "$a.eval" 2>> "$a.log" || echo "$name: the test ended with $?" >&2
     fi
@@ -73,7 +74,7 @@ work() {
     done < "$out/names"
 }
 
-[ $# -eq 2 ] || { sed -n '3,11s/^# //p' "$0" >&2 && exit 2; }
+[ $# -eq 2 ] || { sed -n '3,12s/^# //p' "$0" >&2 && exit 2; }
 if [ "$1" = sets ]; then
     dir=$2
     make_sets
