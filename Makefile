@@ -94,7 +94,7 @@ $(BUILD)/flags: private TEXT = $(CC) $(ALLFLAGS)
 $(BUILD)/nvflags: private TEXT = $(NVCC) $(NVFLAGS) $(CUDA_ARCHS)
 $(BUILD)/commit $(BUILD)/flags $(BUILD)/nvflags: always
 	@mkdir -p $(@D); t='$(subst ','\'',$(TEXT))'; printf '%s\n' "$$t" | cmp -s - $@ || printf '%s\n' "$$t" > $@
--include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
+-include $(shell find $(BUILD)/obj $(BUILD)/test -name '*.d' 2>/dev/null) share/reach.mk
 
 tests: $(PROGS) $(DATA) $(UNITS) $(FUZZ) $(BUILD)/test/fault-shim.so ## build everything that `make check` runs, run nothing
 unit: $(UNITS) ; @set -e; for t in $(UNITS); do $$t; done ## the unit tests alone
@@ -145,6 +145,6 @@ clean: ; rm -rf build bin $(DATA) tests/fuzz/corpus/gguf ## remove build/ and bi
 #? CUDA=0        leaves the GPU out, as it is without nvcc; CUDA_ARCHS: for the GPUs that are here, else 90 120, each 7 minutes of 2 cores
 #? one test      make tests, then build/test/NAME_test or BIN=bin bats -f NAME tests/cli/FILE.bats
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 } sub(/^#[?] /, "")' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 } sub(/^#[?] /, "")' $(firstword $(MAKEFILE_LIST)) share/reach.mk
 .PHONY: all tests unit picture check-gpu fuzz deps demo check check-fast check-clients format lint editor compile_commands.json bench-quant proof-nightly install uninstall clean help always
 .SECONDARY:
