@@ -168,6 +168,8 @@ static int fuse_gate(struct cuda *c, const struct node *v, int n)
         !in_quads(v->t[0]) || !in_quads(v->t[1]) || (v->op == DEV_OP_glu && !in_quads(v->t[2])))
         return 0;
     const struct tensor &z = v->t[v->op == DEV_OP_glu ? 2 : 1];
+    if (z.ne[0] != v->t[0].ne[0])
+        return 0;
     start_args(c, &f, v->t[0]);
     take_input(&f, v->op == DEV_OP_glu ? IN_GLU : IN_SIGMOID, v->t[v->op == DEV_OP_glu]);
     f.z = (const float *)z.data;
@@ -577,7 +579,8 @@ static bool heads_fit(const struct attention *x, int dim)
                       v[0].p[0] == NULL || v[1].p[0] == NULL || v[0].f[0] != v[1].f[0]))
         return false;
     v = x->turns;
-    if (v != NULL && (v[0].rope.dim != dim || memcmp(&v[0].rope, &v[1].rope, sizeof v[0].rope) != 0))
+    if (v != NULL &&
+        (v[0].rope.dim != dim || v[0].rope.first != 0 || memcmp(&v[0].rope, &v[1].rope, sizeof v[0].rope) != 0))
         return false;
     v = x->rotations;
     return v == NULL || (v[0].i[0] == dim && v[1].i[0] == dim && op_hadamard_block(dim) >= 32);

@@ -284,6 +284,7 @@ static void op_rope_(void *ctx, struct tensor x, const struct op_rope *a, const 
     v->rope.n_rot = a->n_rot;
     v->rope.freq = a->freq;
     v->rope.pairs = a->pairs;
+    v->rope.first = a->first;
     v->r = cuda_stage_rows(c, r);
     cuda_recorded(c);
 }
@@ -377,6 +378,7 @@ static void op_kda_(void *ctx, struct tensor y, struct tensor qkv, struct tensor
     v->kda.a = a->a;
     v->kda.dt_bias = a->dt_bias;
     set_rec(&v->kda.rec, a->rec);
+    v->kda.bound = a->bound;
     v->r = cuda_stage_rows(c, r);
     cuda_recorded(c);
 }

@@ -114,7 +114,7 @@ struct elem_args {
     int dim, pitch, first;
 };
 
-/* What an operation takes of an element: y as it is, x, z (add_gated: the row's). */
+/* What an operation takes of an element: y as it is, x, z (add_gated: the row's; shared: a column for `dim`). */
 template <int OP> struct takes {
     enum {
         Y = OP != DEV_OP_glu,
@@ -153,6 +153,10 @@ template <int OP> __global__ void __launch_bounds__(256) elem(elem_args a)
     int64_t r = at / a.n, i = at % a.n;
     float *y = a.y + r * a.ys + i;
 
+    if (OP == DEV_OP_sigmoid_mul && a.dim > 1) {
+        *y = elem_value<OP>(a.s, *y, a.x[r * a.xs + i / a.dim], 0.0f);
+        return;
+    }
     *y = elem_value<OP>(a.s, T::Y ? *y : 0.0f, T::X ? a.x[r * a.xs + i] : 0.0f,
                         T::ROW ? a.z[r * a.zs]
                         : T::Z ? a.z[r * a.zs + i]
@@ -187,7 +191,7 @@ template <int OP> static void elements(struct cuda *c, const elem_args &a)
     const uintptr_t at = (uintptr_t)a.y | (T::X ? (uintptr_t)a.x : 0) | (T::Z ? (uintptr_t)a.z : 0);
     const int64_t apart = a.n | a.ys | (T::X ? a.xs : 0) | (T::Z ? a.zs : 0);
 
-    if (at % 16 == 0 && apart % 4 == 0 && a.total <= INT32_MAX)
+    if (at % 16 == 0 && apart % 4 == 0 && a.total <= INT32_MAX && a.dim <= 1)
         LAUNCH(c, elem_fours<OP>, (unsigned)ceil_div(a.total / 4, 256), 256, 0, a);
     else
         LAUNCH(c, elem<OP>, (unsigned)ceil_div(a.total, 256), 256, 0, a);
@@ -223,7 +227,7 @@ struct rope_args {
     int64_t xs;
     const float *freq;
     const int *pos;
-    int dim, half, heads;
+    int dim, half, heads, first;
     bool pairs;
     int64_t total;
 };
@@ -237,7 +241,7 @@ __global__ void __launch_bounds__(256) rope(rope_args a)
     int i = (int)(at % a.half), h = (int)(at / a.half % a.heads);
     int64_t r = at / a.half / a.heads;
     float angle = __fmul_rn((float)a.pos[r], a.freq[i]), sn, cs;
-    float *p = a.x + r * a.xs + (int64_t)h * a.dim + (a.pairs ? 2 * i : i), *q = p + (a.pairs ? 1 : a.half);
+    float *p = a.x + r * a.xs + (int64_t)h * a.dim + a.first + (a.pairs ? 2 * i : i), *q = p + (a.pairs ? 1 : a.half);
     float u = *p, v = *q;
 
     sincosf(angle, &sn, &cs);
@@ -254,6 +258,7 @@ static void launch_rope(struct cuda *c, const struct node *v)
                     (int)v->rope.dim,
                     (int)(v->rope.n_rot / 2),
                     (int)(v->t[0].ne[0] / v->rope.dim),
+                    (int)v->rope.first,
                     v->rope.pairs,
                     0 };
 
@@ -332,6 +337,8 @@ void cuda_elem(struct cuda *c, const struct node *v)
                     (int)v->i[1],
                     (int)v->i[2] };
 
+    if (v->op == DEV_OP_sigmoid_mul) /* columns that share one of x */
+        a.dim = (int)(y.ne[0] / x.ne[0]);
     switch (v->op) {
     case DEV_OP_rms_norm:
         norm(c, v, false);

@@ -181,7 +181,10 @@ __global__ void __launch_bounds__(256) prep(const __grid_constant__ prep_args a)
         for (int i = lane; i < a.dim; i += 32) {
             int64_t e = (int64_t)h * a.dim + i;
 
-            a.g[r * a.n_v * a.dim + e] = expf(__fmul_rn(a.a[h], softplus(__fadd_rn(alpha[e], a.dt_bias[e]))));
+            const float in = __fadd_rn(alpha[e], a.dt_bias[e]);
+
+            a.g[r * a.n_v * a.dim + e] = expf(a.bound == 0.0f ? __fmul_rn(a.a[h], softplus(in))
+                                                              : __fmul_rn(a.bound, sigmoid(__fmul_rn(a.a[h], in))));
         }
     } else if (lane == 0) {
         float dt = softplus(__fadd_rn(alpha[h], a.dt_bias[h]));
@@ -231,7 +234,8 @@ static void launch_delta(struct cuda *c, const struct node *v, bool kda)
                     kda ? v->kda.eps : v->gdn.eps,
                     n * n_v,
                     rec,
-                    v->r };
+                    v->r,
+                    kda ? v->kda.bound : 0.0f };
     int64_t inner = (int64_t)n_k * dim;
     scan_args s = { k,
                     q,

@@ -41,6 +41,7 @@ struct prep_args {
     int64_t items;
     struct op_rec rec;
     struct rows r;
+    float bound; /* of KDA; 0: none */
 };
 
 /* y = x s / |x|, by a warp; up to NORM_EACH * 32 elements are read once. y may be x. */

@@ -65,6 +65,8 @@ struct arch_mla_plan {
     int rank;               /* compressed row */
     int dim_nope, dim_rope; /* parts of a query head */
     int dim_v;              /* value head, after decompression */
+    int rank_q;             /* queries come from a compressed row, too; 0: they do not */
+    bool head_gate;         /* each head's output is multiplied by a sigmoid of its own */
 };
 
 struct arch_gdn_plan { /* MIX_GDN, and MIX_KDA with n_k == n_v */
@@ -72,6 +74,8 @@ struct arch_gdn_plan { /* MIX_GDN, and MIX_KDA with n_k == n_v */
     int dim, dim_v;    /* elements of a key and of a value head */
     bool k_grouped;    /* value head h uses key head h / (n_v / n_k), not h % n_k */
     bool ba_fused;     /* one matrix for beta and alpha, by key head */
+    bool full_gates;   /* MIX_KDA: decay and output gate come from one matrix each, not from two of low rank */
+    float decay_bound; /* MIX_KDA: of the log decay of a step, below 0; 0: there is none */
 };
 
 struct arch_ssm_plan { /* MIX_SSM1: n_head 1, n_group 1; MIX_SSM2: dt_rank 0 */
@@ -96,8 +100,9 @@ struct arch_moe_plan {
 
 struct arch_plan {
     const struct arch *arch;
-    int n_layer; /* of the main stack */
-    int n_nextn; /* multi-token-prediction blocks after it */
+    int n_layer;                 /* of the main stack */
+    int n_nextn;                 /* multi-token-prediction blocks after it */
+    enum arch_mixer nextn_mixer; /* in those: MIX_ATTN, or MIX_MLA, which no drafter uses */
     int n_embd;
     int32_t n_vocab; /* rows of token_embd.weight */
     float norm_eps;
@@ -154,10 +159,13 @@ void arch_ints(struct arch_keys *k, const char *key, int least, int most, int *o
  * ERR_UNSUPPORTED. */
 int arch_shared(struct arch_keys *k, const char *key, const int *list, int n);
 void arch_bad(struct arch_keys *k, const char *what);                         /* "FILE: what", ERR_FORMAT */
+void arch_refuse(struct arch_keys *k, const char *what);                      /* the same, ERR_UNSUPPORTED */
 bool arch_has_tensor(const struct arch_keys *k, const char *name, int layer); /* layer < 0: no "blk.N." */
 
 /* Parts that families share; each checks what it reads. */
 void arch_attn(struct arch_plan *p, struct arch_keys *k, int n_head_kv, enum arch_rope rope);
+/* dim: elements of a head, or of its rotary part. */
+void arch_rope(struct arch_plan *p, struct arch_keys *k, enum arch_rope rope, int dim);
 void arch_gdn(struct arch_plan *p, struct arch_keys *k);
 void arch_ssm1(struct arch_plan *p, struct arch_keys *k);
 void arch_ssm2(struct arch_plan *p, struct arch_keys *k);

@@ -144,6 +144,12 @@ void arch_bad(struct arch_keys *k, const char *what)
         err_set(k->e, ERR_FORMAT, "%s: %s", gguf_path(k->g), what);
 }
 
+void arch_refuse(struct arch_keys *k, const char *what)
+{
+    if (k->e->code == ERR_OK)
+        err_set(k->e, ERR_UNSUPPORTED, "%s: %s", gguf_path(k->g), what);
+}
+
 bool arch_has_tensor(const struct arch_keys *k, const char *name, int layer)
 {
     char full[128];
@@ -177,6 +183,7 @@ static enum err_code make_common(struct arch_plan *p, struct arch_keys *k)
             p->n_nextn = 0;
     }
     p->n_layer = blocks - p->n_nextn;
+    p->nextn_mixer = MIX_ATTN;
     if (embd == NULL)
         return err_set(e, ERR_FORMAT, "%s: tensor token_embd.weight is missing", gguf_path(g));
     if (embd->ne[1] > INT32_MAX / 4)

@@ -18,6 +18,18 @@ static void check_scaling(struct arch_keys *k)
         err_set(k->e, ERR_UNSUPPORTED, "%s: %s '%.*s' is not supported", gguf_path(k->g), key, STR_ARG(type));
 }
 
+void arch_rope(struct arch_plan *p, struct arch_keys *k, enum arch_rope rope, int dim)
+{
+    struct arch_attn_plan *a = &p->attn;
+
+    a->rope = rope;
+    a->n_rot = arch_int_or(k, "rope.dimension_count", 0, ARCH_HEAD_MAX, dim);
+    a->rope_base = arch_float_or(k, "rope.freq_base", 1.0f, 1e12f, 10000.0f);
+    if (k->e->code == ERR_OK && (a->n_rot > dim || a->n_rot % 2 != 0))
+        arch_bad(k, "rope.dimension_count is odd or exceeds the head");
+    check_scaling(k);
+}
+
 void arch_attn(struct arch_plan *p, struct arch_keys *k, int n_head_kv, enum arch_rope rope)
 {
     struct arch_attn_plan *a = &p->attn;
@@ -38,16 +50,10 @@ void arch_attn(struct arch_plan *p, struct arch_keys *k, int n_head_kv, enum arc
     a->dim_v = arch_int_or(k, "attention.value_length", 1, ARCH_HEAD_MAX, dim);
     a->scale = arch_float_or(k, "attention.scale", 0.0f, 1e6f, 0.0f);
     a->scale = a->scale == 0.0f ? 1.0f / sqrtf((float)a->dim_k) : a->scale;
-    a->rope = rope;
     if (k->e->code == ERR_OK && (a->dim_k < 1 || a->dim_v < 1))
         arch_bad(k, "attention heads have no elements");
-    if (rope == ROPE_NONE || k->e->code != ERR_OK)
-        return;
-    a->n_rot = arch_int_or(k, "rope.dimension_count", 0, ARCH_HEAD_MAX, a->dim_k);
-    a->rope_base = arch_float_or(k, "rope.freq_base", 1.0f, 1e12f, 10000.0f);
-    if (k->e->code == ERR_OK && (a->n_rot > a->dim_k || a->n_rot % 2 != 0))
-        arch_bad(k, "rope.dimension_count is odd or exceeds the head");
-    check_scaling(k);
+    if (rope != ROPE_NONE && k->e->code == ERR_OK)
+        arch_rope(p, k, rope, a->dim_k);
 }
 
 void arch_gdn(struct arch_plan *p, struct arch_keys *k)

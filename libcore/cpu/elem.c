@@ -5,6 +5,8 @@
 
 #include "cpu/cpu.h"
 
+enum { GATES = 256 }; /* of one column each, at a time */
+
 /* One elementwise call: whichever operands it has. */
 struct elem {
     const struct cpu *c;
@@ -137,13 +139,31 @@ void cpu_relu2(void *ctx, struct tensor y)
     pool_for(c->pool, y.ne[1], cpu_grain(c, y.ne[1], 2 * y.ne[0], 1), glu_piece, &a);
 }
 
+/* y *= sigmoid(g) for n columns from column i on, where `each` columns of y share one of g. */
+static void sigmoid_shared(const struct cpu *c, float *y, const float *g, int64_t i, int64_t n, int64_t each)
+{
+    float gate[GATES];
+
+    for (int64_t j = 0; j < n; j++)
+        gate[j] = g[(i + j) / each];
+    c->kern->sigmoid_mul(y + i, gate, n);
+}
+
 static void sigmoid_piece(void *ctx, int64_t begin, int64_t end, int worker)
 {
     const struct elem *a = ctx;
+    const int64_t n = a->y.ne[0], each = n / a->x.ne[0];
 
     (void)worker;
-    for (int64_t r = begin; r < end; r++)
-        a->c->kern->sigmoid_mul(cpu_row(a->y, r), cpu_row(a->x, r), a->y.ne[0]);
+    for (int64_t r = begin; r < end; r++) {
+        float *y = cpu_row(a->y, r);
+        const float *g = cpu_row(a->x, r);
+
+        if (each == 1)
+            a->c->kern->sigmoid_mul(y, g, n);
+        for (int64_t i = 0; each > 1 && i < n; i += GATES)
+            sigmoid_shared(a->c, y, g, i, n - i < GATES ? n - i : GATES, each);
+    }
 }
 
 void cpu_sigmoid_mul(void *ctx, struct tensor y, struct tensor g)

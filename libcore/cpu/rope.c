@@ -25,7 +25,8 @@ static void rope_piece(void *ctx, int64_t begin, int64_t end, int worker)
             float c = (float)cos(angle), s = (float)sin(angle);
 
             for (int64_t h = 0; h < t->x.ne[0]; h += t->a->dim) {
-                float *first = x + h + (t->a->pairs ? 2 * i : i), *second = first + (t->a->pairs ? 1 : half);
+                float *first = x + h + t->a->first + (t->a->pairs ? 2 * i : i),
+                      *second = first + (t->a->pairs ? 1 : half);
                 float u = *first, v = *second;
 
                 *first = u * c - v * s;

@@ -170,6 +170,26 @@ void cpu_ssm2(void *ctx, struct tensor y, struct tensor xbc, struct tensor dt, c
     dev_release(c->dev, mark);
 }
 
+/* g of op_kda(), for one head. */
+static void kda_decays(const struct cpu *c, const struct op_kda *a, float *g, const float *decay, int h)
+{
+    const float *bias = a->dt_bias + (int64_t)h * a->dim;
+    float turn[DIM_MAX];
+
+    if (a->bound == 0.0f) {
+        c->scan->softplus(g, decay, bias, a->dim);
+        c->kern->scale(g, g, NULL, a->a[h], a->dim);
+    } else {
+        for (int i = 0; i < a->dim; i++) {
+            turn[i] = decay[i] + bias[i];
+            g[i] = a->bound;
+        }
+        c->kern->scale(turn, turn, NULL, a->a[h], a->dim);
+        c->kern->sigmoid_mul(g, turn, a->dim);
+    }
+    c->kern->exp_sub(g, g, 0.0f, a->dim);
+}
+
 /* A row of the log has decay and beta. */
 static void kda_head(const struct scan *t, int i, int h, int worker)
 {
@@ -189,9 +209,7 @@ static void kda_head(const struct scan *t, int i, int h, int worker)
             S = memcpy(cpu_scan_copy(&t->room, worker), S, (size_t)block * sizeof *S);
         cpu_l2_norm(t->c, q, x + first, a->dim, a->eps, scale);
         cpu_l2_norm(t->c, k, x + inner + first, a->dim, a->eps, 1.0f);
-        t->c->scan->softplus(g, decay + first, a->dt_bias + first, a->dim);
-        t->c->kern->scale(g, g, NULL, a->a[h], a->dim);
-        t->c->kern->exp_sub(g, g, 0.0f, a->dim);
+        kda_decays(t->c, a, g, decay + first, h);
         t->c->scan->kda(S, at < 0 ? cpu_scan_waste(&t->room, worker) : cpu_row(t->y, s->row + at) + first, kv, k, q,
                         x + 2 * inner + first, g, beta, a->dim, a->dim);
     }

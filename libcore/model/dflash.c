@@ -45,7 +45,7 @@ static void attend_block(struct model_drafter *d, int i, struct tensor y, struct
 {
     const struct arch_attn_plan *a = &d->net.plan.attn;
     const struct attn_weights *w = &d->net.layer[i].attn;
-    const struct op_rope rope = { a->dim_k, a->n_rot, d->net.rope_freq, false };
+    const struct op_rope rope = { a->dim_k, a->n_rot, d->net.rope_freq, false, 0 };
     const bool part = d->windowed[i];
     const struct op_rows turn = model_draft_rows(d, AS_STORED);
     const struct op_rows store = model_draft_rows(d, part ? AS_STORED_IN_WINDOW : AS_STORED);

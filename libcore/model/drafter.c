@@ -213,7 +213,7 @@ void model_draft_remember(const struct step *s, int i, struct tensor x, const st
 {
     const struct arch_attn_plan *a = &s->m->plan.attn;
     const struct attn_weights *w = &s->m->layer[i].attn;
-    const struct op_rope rope = { a->dim_k, a->n_rot, s->m->rope_freq, a->rope == ROPE_PAIRS };
+    const struct op_rope rope = { a->dim_k, a->n_rot, s->m->rope_freq, a->rope == ROPE_PAIRS, 0 };
     struct tensor k = dev_scratch(s->d, w->k.ne[1], x.ne[1]);
     struct tensor v = dev_scratch(s->d, w->v.ne[1], x.ne[1]);
 

@@ -17,12 +17,14 @@ struct attn_weights {
 };
 
 struct mla_weights {
-    struct tensor q;    /* n_embd -> n_head * (dim_nope + dim_rope) */
+    struct tensor q_a;  /* n_embd -> rank_q; data NULL: none */
+    struct tensor q;    /* n_embd or rank_q -> n_head * (dim_nope + dim_rope) */
     struct tensor kv_a; /* n_embd -> rank + dim_rope */
     struct tensor k_b;  /* dim_nope -> rank, for each head */
     struct tensor v_b;  /* rank -> dim_v, for each head */
     struct tensor o;
-    const float *kv_norm; /* [rank] */
+    struct tensor gate;            /* n_embd -> n_head; data NULL: none */
+    const float *q_norm, *kv_norm; /* [rank_q], [rank] */
 };
 
 struct gdn_weights {
@@ -34,11 +36,11 @@ struct gdn_weights {
 };
 
 struct kda_weights {
-    struct tensor q, k, v, beta, f_a, f_b, g_a, g_b, out;
-    const float *conv;    /* [taps][3 * n_head * dim] */
-    const float *dt_bias; /* [n_head * dim] */
-    const float *a;       /* [n_head] */
-    const float *norm;    /* [dim] */
+    struct tensor q, k, v, beta, f_a, f_b, g_a, g_b, out; /* f_b, g_b: data NULL with full_gates */
+    const float *conv;                                    /* [taps][3 * n_head * dim] */
+    const float *dt_bias;                                 /* [n_head * dim] */
+    const float *a;                                       /* [n_head] */
+    const float *norm;                                    /* [dim] */
 };
 
 struct ssm_weights {

@@ -37,13 +37,17 @@ static const struct span spans[] = {
     { MIX_ATTN, GATED, ONE_PIECE, GEMM_FUSE_GATE, { OP("sigmoid_mul", 1), ADD_AFTER } },
     { MIX_ATTN, 0, ONE_PIECE | GATED, GEMM_FUSE_ADD, { ADD_AFTER } },
 
-    { MIX_MLA, 0, 0, NORM_OF(2) },
+    { MIX_MLA, GATED, 0, NORM_OF(3) },
+    { MIX_MLA, 0, GATED, NORM_OF(2) },
+    { MIX_MLA, NORM_PRODUCT, 0, GEMM_FUSE_NORM, { OP("rms_norm", 1), OP("matmul", 1) } },
+    { MIX_MLA, LOW_RANK, NORM_PRODUCT, GEMM_ALONE, { OP("rms_norm", 1), OP("matmul", 1) } },
     { MIX_MLA,
       0,
       0,
       GEMM_ALONE,
-      { OP("rms_norm", 1), HEADS("matmul", 1), HEADS("heads_pick", 1), IF(ROTATED, "hadamard", 2), OP("kv_store", 1),
-        OP("attn", 1), HEADS("matmul", 1) } },
+      { OP("rms_norm", 1), HEADS("matmul", 1), HEADS("heads_pick", 1), IF(ROTARY, "rope", 2),
+        IF(ROTATED, "hadamard", 2), OP("kv_store", 1), OP("attn", 1), HEADS("matmul", 1),
+        IF(GATED, "sigmoid_mul", 1) } },
     { MIX_MLA, 0, 0, GEMM_FUSE_ADD, { ADD_AFTER } },
 
     { MIX_GDN, 0, ALPHA_BETA, NORM_OF(4) },
@@ -53,13 +57,14 @@ static const struct span spans[] = {
     { MIX_GDN, 0, ONE_PIECE, GEMM_ALONE, { OP("conv", 1), OP("gdn", 1), OP("rms_norm_gated", 1) } },
     { MIX_GDN, 0, ONE_PIECE, GEMM_FUSE_ADD, { ADD_AFTER } },
 
-    { MIX_KDA, 0, 0, NORM_OF(4) },
+    { MIX_KDA, LOW_RANK, 0, NORM_OF(4) },
+    { MIX_KDA, 0, LOW_RANK, NORM_OF(6) },
     { MIX_KDA,
       0,
       0,
       GEMM_ALONE,
-      { OP("matmul", 1), OP("matmul", 1), OP("conv", 1), OP("kda", 1), OP("rms_norm", 1), OP("matmul", 1),
-        OP("matmul", 1) } },
+      { IF(LOW_RANK, "matmul", 1), IF(LOW_RANK, "matmul", 1), OP("conv", 1), OP("kda", 1), OP("rms_norm", 1),
+        IF(LOW_RANK, "matmul", 1), IF(LOW_RANK, "matmul", 1) } },
     { MIX_KDA, 0, 0, GEMM_FUSE_GATE, { OP("sigmoid_mul", 1), ADD_AFTER } },
 
     { MIX_SSM1, 0, 0, NORM_OF(1) },
@@ -126,9 +131,10 @@ const struct span *model_span(int i)
 /* Facts in words: those that must hold, then those that must not. */
 static size_t write_facts(char *to, size_t size, unsigned when, unsigned unless)
 {
-    static const char *const name[] = { "first",  "added",   "gated",  "qk_norm", "rotary", "rotated",     "alpha_beta",
-                                        "norm",   "dt_norm", "b_norm", "c_norm",  "shared", "open",        "latent",
-                                        "picked", "scaled",  "digest", "last",    "whole",  "norm_product" };
+    static const char *const name[] = { "first",      "added",        "gated",   "qk_norm", "rotary", "rotated",
+                                        "alpha_beta", "norm",         "dt_norm", "b_norm",  "c_norm", "shared",
+                                        "open",       "latent",       "picked",  "scaled",  "digest", "last",
+                                        "whole",      "norm_product", "low_rank" };
     size_t at = 0;
 
     to[0] = '\0';

@@ -25,7 +25,7 @@ void model_mix_attn(const struct step *s, int layer, struct tensor y, struct ten
     const struct arch_attn_plan *a = &p->attn;
     const struct attn_weights *w = &s->m->layer[layer].attn;
     const struct op_kv *kv = state_kv(s->state, layer);
-    const struct op_rope rope = { a->dim_k, a->n_rot, s->m->rope_freq, a->rope == ROPE_PAIRS };
+    const struct op_rope rope = { a->dim_k, a->n_rot, s->m->rope_freq, a->rope == ROPE_PAIRS, 0 };
     struct dev *d = s->d;
     int64_t n = x.ne[1], n_q = (int64_t)a->n_head * a->dim_k;
     struct tensor q = dev_scratch(d, n_q, n), gate = q;

@@ -47,8 +47,8 @@ static void bind_layer(struct model *m, struct binder *b, const struct model_exp
         model_bind_dense(&w->dense, &m->plan, l->n_ff, b);
 }
 
-/* A multi-token-prediction block (Qwen3.5 and its kin: attention and a feed-forward). Those that nobody uses stay in
- * the file; that they are whole is checked. */
+/* A multi-token-prediction block (Qwen3.5 and its kin: attention and a feed-forward; Ling 3.0: latent attention). Those
+ * that nobody uses stay in the file; that they are whole is checked. */
 static void bind_nextn(struct model *m, struct binder *b, int i, struct nextn_weights *w)
 {
     const struct arch_layer_plan *like = &m->plan.layer[m->plan.n_layer - 1];
@@ -58,7 +58,10 @@ static void bind_nextn(struct model *m, struct binder *b, int i, struct nextn_we
     b->here = NULL;
     w->layer.mix_norm = bind_vec(b, "attn_norm.weight", n_embd);
     w->layer.ffn_norm = bind_vec(b, m->plan.ffn_norm, n_embd);
-    model_bind_attn(&w->layer, &m->plan, b);
+    if (m->plan.nextn_mixer == MIX_MLA)
+        model_bind_mla(&w->layer, &m->plan, b);
+    else
+        model_bind_attn(&w->layer, &m->plan, b);
     if (like->ffn == FFN_MOE)
         model_bind_moe(&w->layer.moe, &m->plan, b);
     else
@@ -66,7 +69,9 @@ static void bind_nextn(struct model *m, struct binder *b, int i, struct nextn_we
     w->mix = bind_mat(b, "nextn.eh_proj.weight", (int64_t)2 * n_embd, n_embd, 1);
     w->embd_norm = bind_vec(b, "nextn.enorm.weight", n_embd);
     w->hidden_norm = bind_vec(b, "nextn.hnorm.weight", n_embd);
-    w->out_norm = bind_vec_opt(b, "nextn.shared_head_norm.weight", n_embd);
+    w->out_norm = bind_vec_opt(
+        b, bind_has(b, "layer_output_norm.weight") ? "layer_output_norm.weight" : "nextn.shared_head_norm.weight",
+        n_embd);
     if (bind_has(b, "nextn.embed_tokens.weight"))
         w->embd = bind_rows(b, "nextn.embed_tokens.weight", n_embd, m->plan.n_vocab, true);
     w->head = bind_mat_opt(b, "nextn.shared_head_head.weight", n_embd, m->plan.n_vocab, 1);
@@ -75,7 +80,7 @@ static void bind_nextn(struct model *m, struct binder *b, int i, struct nextn_we
 /* The first block may be wanted. */
 static void bind_nextns(struct model *m, struct binder *b, bool wanted)
 {
-    if (wanted && m->plan.n_nextn > 0) {
+    if (wanted && m->info.n_nextn > 0) {
         m->nextn = arena_array(&m->arena, 1, sizeof *m->nextn);
         if (m->nextn == NULL) {
             err_nomem(b->e);
@@ -115,7 +120,7 @@ static enum err_code bind_all(struct model *m, const struct gguf *g, const struc
         freq[i] = (float)(1.0 / pow((double)p->attn.rope_base, 2.0 * i / p->attn.n_rot));
     m->rope_freq = bind_own(&b, "rope_freqs", freq, p->attn.n_rot / 2 + 1);
     if (bind_has(&b, "output.weight")) {
-        m->embd = bind_rows(&b, "token_embd.weight", p->n_embd, p->n_vocab, o->nextn && p->n_nextn > 0);
+        m->embd = bind_rows(&b, "token_embd.weight", p->n_embd, p->n_vocab, o->nextn && m->info.n_nextn > 0);
         m->head = bind_mat(&b, "output.weight", p->n_embd, p->n_vocab, 1);
     } else {
         b.as_stored = true; /* its rows are read, too */
@@ -138,7 +143,6 @@ static void fill_info(struct model *m, const struct gguf *g)
 
     f->arch = m->plan.arch->name;
     f->n_layer = m->plan.n_layer;
-    f->n_nextn = m->plan.n_nextn;
     f->n_vocab = m->plan.n_vocab;
     f->n_embd = m->plan.n_embd;
     f->ctx_train = m->plan.ctx_train;
@@ -233,6 +237,7 @@ static enum err_code open_parts(struct model *m, const struct gguf *g, const str
 
     if (arch_plan_make(&m->plan, g, e) || use_experts(m, o->n_used, e) || open_devices(m, o, e))
         return e->code;
+    m->info.n_nextn = m->plan.nextn_mixer == MIX_ATTN ? m->plan.n_nextn : 0;
     opened = clock_ms();
     if ((o->placement.count_sets > 0 && count_uses(m, e)) || check_room(m, g, o, e) || bind_all(m, g, o, e))
         return e->code;

@@ -42,7 +42,7 @@ void model_close(struct model *m); /* NULL is allowed */
 struct model_info {
     const char *arch; /* "qwen35moe" */
     int n_layer;      /* of the main stack */
-    int n_nextn;      /* multi-token-prediction blocks in the file; a step does not use them */
+    int n_nextn;      /* multi-token-prediction blocks that a drafter can use; a step does not use them */
     int32_t n_vocab;  /* logits per row */
     int32_t n_embd;
     int64_t ctx_train;  /* context length the file states, tokens */

@@ -229,6 +229,9 @@ enum err_code model_drafter_mtp(struct model_drafter **out, const struct model *
 
     if (m->plan.n_nextn == 0)
         return err_set(e, ERR_UNSUPPORTED, "%s has no multi-token-prediction block", gguf_path(m->gguf));
+    if (m->plan.nextn_mixer != MIX_ATTN)
+        return err_set(e, ERR_UNSUPPORTED, "%s: guesses by its multi-token-prediction block are not supported",
+                       gguf_path(m->gguf));
     if (w == NULL)
         return err_set(e, ERR_ARG, "the model was opened without its multi-token-prediction block");
     if (model_draft_open(&d, m, &mtp, e) != ERR_OK)

@@ -26,7 +26,9 @@ enum {
     DIGEST = 1 << 16,
     LAST_ADDS = 1 << 17,    /* the addition follows the part's last product */
     ONE_PIECE = 1 << 18,    /* goes together as a whole */
-    NORM_PRODUCT = 1 << 19, /* Mamba-2: the norm goes together with the product after it */
+    NORM_PRODUCT = 1 << 19, /* a norm inside the part (Mamba-2: of its output; latent attention: of a query's row of low
+                             * rank) goes together with the product after it */
+    LOW_RANK = 1 << 20,     /* Kimi delta attention: gates by two products; latent attention: queries */
 };
 enum { DENSE = 1 << 8, EXPERTS = 1 << 9, BEGIN = 1 << 10, END = 1 << 11 }; /* parts, beside enum arch_mixer */
 

@@ -156,7 +156,7 @@ void op_relu2(struct dev *d, struct tensor y)
 
 void op_sigmoid_mul(struct dev *d, struct tensor y, struct tensor g)
 {
-    assert(same_shape(y, g));
+    assert(g.type == QUANT_f32 && y.type == QUANT_f32 && g.ne[1] == y.ne[1] && y.ne[0] % g.ne[0] == 0);
     RUN(sigmoid_mul, y, g);
 }
 
@@ -188,7 +188,7 @@ void op_heads_pick(struct dev *d, struct tensor y, struct tensor x, int64_t dim,
 void op_rope(struct dev *d, struct tensor x, const struct op_rope *a, const struct op_rows *r)
 {
     assert(x.type == QUANT_f32 && x.ne[1] == r->n && x.ne[0] % a->dim == 0);
-    assert(a->n_rot <= a->dim && a->n_rot % 2 == 0);
+    assert(a->first >= 0 && a->first + a->n_rot <= a->dim && a->n_rot % 2 == 0);
     RUN(rope, x, a, r);
 }
 

@@ -266,7 +266,7 @@ void op_add_gated(struct dev *d, struct tensor y, struct tensor x, struct tensor
 void op_glu(struct dev *d, struct tensor y, struct tensor gate, struct tensor up);
 /* y = max(y, 0)^2 (So et al. 2021, Primer) */
 void op_relu2(struct dev *d, struct tensor y);
-/* y *= sigmoid(g) elementwise */
+/* y *= sigmoid(g); g has a column for each of y, or for each group of y.ne[0] / g.ne[0] neighbours (a head) */
 void op_sigmoid_mul(struct dev *d, struct tensor y, struct tensor g);
 /* y *= x elementwise */
 void op_mul(struct dev *d, struct tensor y, struct tensor x);
@@ -310,11 +310,12 @@ struct logits_digest op_top_digest(const struct op_top *a, const void *out, int6
 void op_heads_pick(struct dev *d, struct tensor y, struct tensor x, int64_t dim, int64_t pitch, int64_t first);
 
 /* Rotary embedding (Su et al. 2021): in each head of dim columns, columns i and i + n_rot/2 (i < n_rot/2;
- * with pairs: columns 2i and 2i + 1) turn by pos * freq[i]. In place. */
+ * with pairs: columns 2i and 2i + 1), counted from column `first`, turn by pos * freq[i]. In place. */
 struct op_rope {
     int64_t dim, n_rot;
     const float *freq; /* [n_rot / 2] radians per position */
     bool pairs;
+    int64_t first; /* columns of a head in front of those that turn */
 };
 void op_rope(struct dev *d, struct tensor x, const struct op_rope *a, const struct op_rows *r);
 
@@ -369,7 +370,8 @@ void op_gdn(struct dev *d, struct tensor y, struct tensor qkv, struct tensor alp
             const struct op_gdn *a, const struct op_rows *r);
 
 /* Delta rule with a decay for each key element (Kimi Linear, 2025), as op_gdn with n_k = n_v heads and
- * g_i = exp(a[h] * softplus(decay[h * dim + i] + dt_bias[h * dim + i])):
+ * g_i = exp(a[h] * softplus(decay[h * dim + i] + dt_bias[h * dim + i])), or with a bound (Ling 3.0, 2026)
+ * g_i = exp(bound * sigmoid(a[h] * (decay[h * dim + i] + dt_bias[h * dim + i]))):
  *   kv_j = sum_i S[i][j] g_i k[i];  d_j = b (v_j - kv_j);  S[i][j] = g_i S[i][j] + k[i] d_j;
  *   y_j = sum_i S[i][j] q[i]
  * qkv: [n][3 * n_head * dim]; decay: [n][n_head * dim]; beta: [n][n_head]; y: [n][n_head * dim].
@@ -377,9 +379,10 @@ void op_gdn(struct dev *d, struct tensor y, struct tensor qkv, struct tensor alp
 struct op_kda {
     int n_head, dim;
     float eps;
-    const float *a;       /* [n_head], negative */
+    const float *a;       /* [n_head], negative; with a bound positive */
     const float *dt_bias; /* [n_head * dim] */
     struct op_rec rec;    /* [n_head][dim][dim] */
+    float bound;          /* below 0; 0: there is none */
 };
 void op_kda(struct dev *d, struct tensor y, struct tensor qkv, struct tensor decay, struct tensor beta,
             const struct op_kda *a, const struct op_rows *r);

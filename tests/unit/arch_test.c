@@ -10,7 +10,7 @@ static char copy_path[64];
 /* How the copy differs from the original. */
 struct change {
     const char *key; /* key to replace or leave out; NULL: none */
-    bool drop;
+    bool drop, add;  /* add: a key that is not there, a float */
     double value;
     const char *tensor; /* tensor to leave out; NULL: none */
 };
@@ -52,6 +52,8 @@ static void write_copy(const struct gguf *g, const struct change *c)
         fail_msg("%s", e.msg);
     for (size_t i = 0; i < gguf_n_kv(g); i++)
         put_kv(w, gguf_kv_at(g, i), c);
+    if (c->add && gguf_write_f32(w, c->key, (float)c->value, &e) != ERR_OK)
+        fail_msg("%s", e.msg);
     for (int pass = 0; pass < 2; pass++)
         for (size_t i = 0; i < n; i++) {
             const struct gguf_tensor *t = gguf_tensor_at(g, i);
@@ -168,6 +170,38 @@ static void tensors(void **state)
     each_model("tests/golden/models", missing_tensors);
 }
 
+/* Variants of a family that nobody has tested are refused, whatever else the file says. */
+static void variants(void **state)
+{
+    static const struct {
+        struct change c;
+        enum err_code code;
+        const char *words;
+    } v[] = {
+        { { .key = "bailingmoe3.kda.safe_gate", .value = 0 }, ERR_UNSUPPORTED, "kda.safe_gate false" },
+        { { .key = "bailingmoe3.kda.gate_lower_bound", .value = 0 }, ERR_FORMAT, "not below 0" },
+        { { .key = "bailingmoe3.kda.gate_lower_bound", .drop = true }, ERR_FORMAT, "gate_lower_bound is missing" },
+        { { .key = "bailingmoe3.expert_weights_norm", .value = 0 }, ERR_UNSUPPORTED, "expert_weights_norm false" },
+        { { .key = "bailingmoe3.expert_gating_func", .value = 1 }, ERR_UNSUPPORTED, "expert_gating_func 1" },
+        { { .key = "bailingmoe3.attention.head_count_kv", .value = 2 }, ERR_FORMAT, "head_count_kv" },
+        { { .key = "bailingmoe3.swiglu_clamp_exp", .add = true, .value = 7 }, ERR_UNSUPPORTED, "swiglu_clamp" },
+        { { .key = "bailingmoe3.swiglu_clamp_shexp", .add = true, .value = 0 }, ERR_OK, "" },
+    };
+    struct gguf *g = NULL;
+    struct err e = { 0 };
+
+    (void)state;
+    if (gguf_open(&g, "tests/golden/models/bailingmoe3-a.gguf", &e) != ERR_OK)
+        fail_msg("%s", e.msg);
+    for (size_t i = 0; i < sizeof v / sizeof v[0]; i++) {
+        write_copy(g, &v[i].c);
+        enum err_code code = try_copy(&e);
+        if (code != v[i].code || strstr(e.msg, v[i].words) == NULL)
+            fail_msg("%s: code %d: %s", v[i].c.key, (int)code, e.msg);
+    }
+    gguf_close(g);
+}
+
 static void unknown_architecture(void **state)
 {
     struct gguf_writer *w = NULL;
@@ -203,6 +237,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers),
         cmocka_unit_test(tensors),
+        cmocka_unit_test(variants),
         cmocka_unit_test(unknown_architecture),
     };
 

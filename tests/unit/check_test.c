@@ -219,7 +219,7 @@ static void elementwise(void **state)
 {
     (void)state;
     for (int i = 0; i < SHAPES; i++)
-        for (int op = 0; op < 8; op++) {
+        for (int op = 0; op < 9; op++) {
             int64_t n = shapes[i][0], m = shapes[i][1];
             struct tensor y = put_rows(n, m, 5, 4), x = put_rows(n, m, 3, 4), z = put_rows(n, m, 0, 4);
             struct tensor g = put_rows(1, m, 2, 4), out = put_poison(n, m, 7);
@@ -246,6 +246,9 @@ static void elementwise(void **state)
                 break;
             case 6:
                 op_scale(dut, y, 0.3f);
+                break;
+            case 7: /* heads of n / 4 columns, or one head */
+                op_sigmoid_mul(dut, y, op_cols(x, 0, n % 4 == 0 ? 4 : 1));
                 break;
             default:
                 op_glu(dut, y, y, x);
@@ -369,7 +372,7 @@ static void rotations(void **state)
     for (int pairs = 0; pairs < 2; pairs++)
         for (int64_t dim = 20; dim < 300; dim += 118) {
             int64_t n_rot = dim / 4 * 2;
-            const struct op_rope a = { dim, n_rot, put_floats(n_rot / 2, 1), pairs };
+            const struct op_rope a = { dim, n_rot, put_floats(n_rot / 2, 1), pairs, pairs ? dim - n_rot : 0 };
             struct tensor x = put_rows(5 * dim, 4, 3, 1);
 
             begin();
@@ -609,11 +612,12 @@ static void gdn_once(int n_k, int n_v, int dim, int dim_v, bool grouped, bool lo
     drop_rec(&a.rec);
 }
 
-static void kda_once(int n_head, int dim, bool logs)
+static void kda_once(int n_head, int dim, float bound, bool logs)
 {
     int64_t inner = (int64_t)n_head * dim;
     struct op_kda a = {
-        n_head, dim, 1e-6f, put_negative(n_head), put_floats(inner, 1), put_rec(inner * dim, inner + n_head, logs)
+        n_head, dim, 1e-6f, put_negative(n_head), put_floats(inner, 1), put_rec(inner * dim, inner + n_head, logs),
+        bound
     };
     struct slots at = { .logs = logs };
 
@@ -711,10 +715,10 @@ static void scans_of(bool logs)
     if (!SANITIZED)
         gdn_once(4, 8, 128, 128, false, logs);
     gdn_once(1, 2, 32, 48, false, logs);
-    kda_once(1, 16, logs);
-    kda_once(3, 64, logs);
+    kda_once(1, 16, 0.0f, logs);
+    kda_once(3, 64, -5.0f, logs);
     if (!SANITIZED || logs)
-        kda_once(2, 128, logs);
+        kda_once(2, 128, logs ? 0.0f : -5.0f, logs);
     ssm1_once(16, 1, logs);
     ssm1_once(16, 300, logs);
     ssm1_once(8, 130, logs);

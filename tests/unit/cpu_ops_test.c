@@ -9,7 +9,13 @@
 /* ---- elementwise operations and norms ---- */
 
 /* What an elementwise case computes from y (before), x, z and the row's first element of g. */
-enum elem { ADD, ADD_GATED, GLU, RELU2, SIGMOID_MUL, MUL, SCALE, N_ELEM };
+enum elem { ADD, ADD_GATED, GLU, RELU2, SIGMOID_MUL, SIGMOID_HEADS, MUL, SCALE, N_ELEM };
+
+/* Columns that share a gate. */
+static int64_t gated_together(int64_t n)
+{
+    return n % 4 == 0 ? n / 4 : n;
+}
 
 static void run_elem(struct dev *d, enum elem op, struct tensor y, struct tensor x, struct tensor z, struct tensor g)
 {
@@ -28,6 +34,9 @@ static void run_elem(struct dev *d, enum elem op, struct tensor y, struct tensor
         break;
     case SIGMOID_MUL:
         op_sigmoid_mul(d, y, x);
+        break;
+    case SIGMOID_HEADS:
+        op_sigmoid_mul(d, y, op_cols(x, 0, y.ne[0] / gated_together(y.ne[0])));
         break;
     case MUL:
         op_mul(d, y, x);
@@ -49,6 +58,7 @@ static double elem_of(enum elem op, double y, double x, double z, double g)
     case RELU2:
         return y > 0 ? y * y : 0;
     case SIGMOID_MUL:
+    case SIGMOID_HEADS:
         return y * sigmoid(x);
     case MUL:
         return y * x;
@@ -71,7 +81,8 @@ static void test_elem(void **state)
 
             for (int64_t r = 0; r < m; r++)
                 for (int64_t c = 0; c < n; c++)
-                    ref[r * n + c] = elem_of((enum elem)op, (double)at(y, r, c), (double)at(x, r, c),
+                    ref[r * n + c] = elem_of((enum elem)op, (double)at(y, r, c),
+                                             (double)at(x, r, op == SIGMOID_HEADS ? c / gated_together(n) : c),
                                              (double)at(z, r, c), (double)at(g, r, 0));
             run_elem(devs[0], (enum elem)op, y, x, z, g);
             run_elem(devs[1], (enum elem)op, y2, x, z, g);
@@ -161,19 +172,20 @@ static void test_rope(void **state)
 
     (void)state;
     for (int pairs = 0; pairs < 2; pairs++) {
-        const struct op_rope a = { DIM, ROT, freq, pairs };
+        const int from = pairs ? DIM - ROT : 0;
+        const struct op_rope a = { DIM, ROT, freq, pairs, from };
         struct tensor x = random_rows(DIM * HEADS, N, 1.0f), x2 = copy_rows(x);
         double ref[N * DIM * HEADS];
 
         for (int i = 0; i < N * DIM * HEADS; i++) {
-            int c = i % DIM, half = ROT / 2, r = i / (DIM * HEADS), col = i % (DIM * HEADS);
-            int p = pairs ? c / 2 : c % half; /* which pair */
+            int c = i % DIM - from, half = ROT / 2, r = i / (DIM * HEADS), col = i % (DIM * HEADS);
+            int p = c < 0 ? 0 : pairs ? c / 2 : c % half; /* which pair */
             bool second = pairs ? c % 2 == 1 : c >= half;
             int mate = pairs ? (second ? col - 1 : col + 1) : (second ? col - half : col + half);
             double angle = (double)((float)pos[r] * freq[p < half ? p : 0]), u = (double)at(x, r, col);
 
             ref[i] = u;
-            if (c < ROT)
+            if (c >= 0 && c < ROT)
                 ref[i] = u * cos(angle) + (second ? 1 : -1) * (double)at(x, r, mate) * sin(angle);
         }
         op_rope(devs[0], x, &a, &rows);

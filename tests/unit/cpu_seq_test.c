@@ -146,7 +146,7 @@ static void test_attn(void **state)
 }
 
 /* Operations with a recurrent state. N_V heads of DIM by DIM_R (kda: N_V heads, square). */
-enum rec_op { CONV, CONV_SILU, GDN, GDN_GROUPED, KDA, SSM1, SSM2, N_REC };
+enum rec_op { CONV, CONV_SILU, GDN, GDN_GROUPED, KDA, KDA_BOUND, SSM1, SSM2, N_REC };
 enum { TAPS = 4, N_K = 2, N_V = 6, DIM = 36, DIM_R = 40, CH = 300, N_STATE = 8, N_GROUP = 2, MANY = 4096 };
 
 struct rec_case {
@@ -157,6 +157,11 @@ struct rec_case {
     float *neg, *w; /* parameters: negative ones, and any */
 };
 
+static bool is_kda(enum rec_op op)
+{
+    return op == KDA || op == KDA_BOUND;
+}
+
 static void rec_step(struct dev *d, int row, const struct op_rows *r, void *ctx)
 {
     const struct rec_case *c = ctx;
@@ -165,7 +170,8 @@ static void rec_step(struct dev *d, int row, const struct op_rows *r, void *ctx)
     bool silu = c->op == CONV_SILU;
     const struct op_conv conv = { TAPS, c->w, silu ? c->w + TAPS * CH : NULL, silu, rec };
     const struct op_gdn gdn = { N_K, N_V, DIM, DIM_R, c->op == GDN_GROUPED, 1e-6f, c->neg, c->w, rec };
-    const struct op_kda kda = { N_V, DIM, 1e-6f, c->neg, c->w, rec };
+    const bool bound = c->op == KDA_BOUND;
+    const struct op_kda kda = { N_V, DIM, 1e-6f, bound ? c->w + N_V * DIM : c->neg, c->w, rec, bound ? -5.0f : 0.0f };
     const struct op_ssm1 ssm1 = { N_STATE, c->neg, c->w, c->w + CH, rec };
     const struct op_ssm2 ssm2 = { N_V, DIM, N_GROUP, N_STATE, c->neg, c->w, c->w + N_V, rec };
 
@@ -175,7 +181,7 @@ static void rec_step(struct dev *d, int row, const struct op_rows *r, void *ctx)
         op_conv(d, y, x[0], &conv, r);
     else if (c->op <= GDN_GROUPED)
         op_gdn(d, y, x[0], x[1], x[2], &gdn, r);
-    else if (c->op == KDA)
+    else if (is_kda(c->op))
         op_kda(d, y, x[0], x[1], x[2], &kda, r);
     else if (c->op == SSM1)
         op_ssm1(d, y, x[0], x[1], x[2], x[3], &ssm1, r);
@@ -194,6 +200,7 @@ static void rec_shape(enum rec_op op, int64_t in[4], int64_t *out, int64_t *floa
         [GDN] = { { 2 * N_K * DIM + N_V * DIM_R, N_V, N_V, 1 }, N_V * DIM_R, N_V * DIM * DIM_R },
         [GDN_GROUPED] = { { 2 * N_K * DIM + N_V * DIM_R, N_V, N_V, 1 }, N_V * DIM_R, N_V * DIM * DIM_R },
         [KDA] = { { 3 * N_V * DIM, N_V * DIM, N_V, 1 }, N_V * DIM, N_V * DIM * DIM },
+        [KDA_BOUND] = { { 3 * N_V * DIM, N_V * DIM, N_V, 1 }, N_V * DIM, N_V * DIM * DIM },
         [SSM1] = { { CH, CH, N_STATE, N_STATE }, CH, N_STATE * CH },
         [SSM2] = { { N_V * DIM + 2 * N_GROUP * N_STATE, N_V, 1, 1 }, N_V * DIM, N_V * N_STATE * DIM },
     };
@@ -235,16 +242,18 @@ static void delta_ref(double *S, double *y, const float *q, const float *k, cons
 /* A row of an operation, in double; x: its inputs. */
 static void delta_row(const struct rec_case *c, double *S, double *y, const float *const *x)
 {
-    int n_k = c->op == KDA ? N_V : N_K, dim_v = c->op == KDA ? DIM : DIM_R;
+    int n_k = is_kda(c->op) ? N_V : N_K, dim_v = is_kda(c->op) ? DIM : DIM_R;
 
     for (int h = 0; h < N_V; h++) {
-        int hk = c->op == KDA ? h : c->op == GDN_GROUPED ? h / (N_V / N_K) : h % N_K;
+        int hk = is_kda(c->op) ? h : c->op == GDN_GROUPED ? h / (N_V / N_K) : h % N_K;
         double g[DIM];
 
         for (int i = 0; i < DIM; i++) {
-            int at_g = c->op == KDA ? h * DIM + i : h;
+            int at_g = is_kda(c->op) ? h * DIM + i : h;
+            double in = (double)x[1][at_g] + (double)c->w[at_g];
 
-            g[i] = exp((double)c->neg[h] * softplus((double)x[1][at_g] + (double)c->w[at_g]));
+            g[i] = exp(c->op == KDA_BOUND ? -5.0 * sigmoid((double)c->w[N_V * DIM + h] * in)
+                                          : (double)c->neg[h] * softplus(in));
         }
         delta_ref(S + h * DIM * dim_v, y + h * dim_v, x[0] + hk * DIM, x[0] + (n_k + hk) * DIM,
                   x[0] + 2 * n_k * DIM + h * dim_v, g, sigmoid((double)x[2][h]), dim_v);
@@ -298,7 +307,7 @@ static void rec_ref(const struct rec_case *c, double *y, const int n[2])
             state[i] = 0;
         if (c->op <= CONV_SILU)
             conv_row(c, state, y, x[0]);
-        else if (c->op <= KDA)
+        else if (c->op <= KDA_BOUND)
             delta_row(c, state, y, x);
         else
             ssm_row(c, state, y, x);

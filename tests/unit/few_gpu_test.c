@@ -497,7 +497,7 @@ static void check_attn(const struct attn_shape *s, const struct rows_of *r)
     a.norm = take(EMBD, false);
     a.q_norm = take((size_t)s->dim_k, false);
     a.k_norm = take((size_t)s->dim_k, false);
-    a.rope = (struct op_rope){ s->dim_k, s->n_rot, take((size_t)s->dim_k, false), s->pairs };
+    a.rope = (struct op_rope){ s->dim_k, s->n_rot, take((size_t)s->dim_k, false), s->pairs, 0 };
     take_pages(&a, r);
     (void)snprintf(what, sizeof what, "attention, heads of %d and %d, %d rows, %d sequences", s->dim_k, s->dim_v, n,
                    r->r.n_seq);

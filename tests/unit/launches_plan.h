@@ -79,7 +79,7 @@ static bool is_launch_of(const struct gemm_launch *l, const struct launch_unit *
 /* A part of a layer: what it is like, the products after its norm, its last product. */
 struct part {
     unsigned part, facts;
-    const struct tensor *in[4], *out, *moe; /* moe: of experts, up */
+    const struct tensor *in[6], *out, *moe; /* moe: of experts, up */
     int n_in, heads;
     int64_t n_embd, rows;
     bool floats; /* its matrices are floats */
@@ -267,6 +267,20 @@ static void set_ssm(struct part *t, const struct arch_plan *a, const struct ssm_
         t->facts |= (w->norm != NULL ? OUT_NORM : 0u) | (norm_product(a, w, t->rows) ? NORM_PRODUCT : 0u);
 }
 
+static void set_mla(struct part *t, const struct arch_plan *a, const struct mla_weights *w)
+{
+    const bool low = a->mla.rank_q > 0;
+
+    set_in(t, low ? &w->q_a : &w->q);
+    set_in(t, &w->kv_a);
+    set_in(t, &w->gate);
+    t->out = &w->o;
+    t->facts |= (low ? LOW_RANK : 0u) | (a->mla.head_gate ? GATED : 0u) | (a->attn.rope != ROPE_NONE ? ROTARY : 0u) |
+                (low && t->rows <= GEMM_R2_16_MAX && gemm_fuses_norm(a->mla.rank_q) && fits(&w->q, t->rows, false)
+                     ? NORM_PRODUCT
+                     : 0u);
+}
+
 static void set_mixer(struct part *t, const struct arch_plan *a, const struct layer_weights *w)
 {
     switch (t->part) {
@@ -274,9 +288,7 @@ static void set_mixer(struct part *t, const struct arch_plan *a, const struct la
         set_attn(t, a, &w->attn);
         break;
     case MIX_MLA:
-        set_in(t, &w->mla.q);
-        set_in(t, &w->mla.kv_a);
-        t->out = &w->mla.o;
+        set_mla(t, a, &w->mla);
         break;
     case MIX_GDN:
         set_gdn(t, a, &w->gdn);
@@ -286,6 +298,11 @@ static void set_mixer(struct part *t, const struct arch_plan *a, const struct la
         set_in(t, &w->kda.k);
         set_in(t, &w->kda.v);
         set_in(t, &w->kda.f_a);
+        if (a->gdn.full_gates) {
+            set_in(t, &w->kda.beta);
+            set_in(t, &w->kda.g_a);
+        }
+        t->facts |= a->gdn.full_gates ? 0u : LOW_RANK;
         t->out = &w->kda.out;
         break;
     case MIX_CONV:

@@ -107,7 +107,10 @@ static void check_family(const char *model)
                               .undo_tokens = kind > 0 ? UNDO : 0,
                               .checkpoint_bytes = kind * 1000000 };
 
-        o.kv_k = o.kv_v = strstr(model, "mamba") != NULL || strstr(model, "kimi") != NULL ? "f32" : kv[kind];
+        const bool wide =
+            strstr(model, "mamba") == NULL && strstr(model, "kimi") == NULL && strstr(model, "bail") == NULL;
+
+        o.kv_k = o.kv_v = wide ? kv[kind] : "f32";
         if (strcmp(o.kv_k, "q8_0") == 0 && strstr(model, "qwen35moe") == NULL)
             o.kv_k = o.kv_v = "f32"; /* heads are too narrow for its blocks */
         rig_open(&rig, model, 1, &o);
