@@ -7,11 +7,11 @@
  * guesses are made, qi is what the drafter's places had in this sequence; when they are there, what guesses
  * had of which the drafter was as sure. Both are moving averages.
  *
- * All that may lose time is paid from one budget: one part in a hundred of the time goes in, what guesses
- * cost more than the tokens they brought would have cost comes out, and what they saved goes in, up to a
- * small sum: what one text won is not lost on the next. While it is empty no guesses are made. So whatever is
- * wrong of the above, or changes, costs little more than that hundredth, by the clock. There is little in it at first:
- * a program may be started for one short answer.
+ * All that may lose time is paid from one budget: one part in a hundred of the time goes in, or half of that where
+ * trials have long been in vain; what guesses cost more than the tokens they brought would have cost comes out, and
+ * what they saved goes in, up to a small sum: what one text won is not lost on the next. While it is empty no guesses
+ * are made. So whatever is wrong of the above, or changes, costs little more than that hundredth, by the clock. There
+ * is little in it at first: a program may be started for one short answer.
  *
  * While there is enough in it a drafter is asked for few guesses at first: that shows what they and their rows
  * cost. Later every drafter has its turn to be asked although it does not pay, or for more guesses than
@@ -47,7 +47,7 @@ enum {
 static const float row_cost = 0.3f;
 static const double margin = 1.03; /* what pays less than this is not worth a change */
 static const double likely = 0.5;  /* that guesses are right which are tried because they are there */
-static const double income = 0.01; /* of the time, into the budget */
+static const double income = 0.01; /* of the time, into the budget; half of it where all trials were in vain */
 static const float longest = 2;    /* times what was expected: a step that took longer counts so */
 static const double start = 1.65;  /* plain steps in it after the first ones: the first trial is after some 50 steps */
 
@@ -231,6 +231,17 @@ static int most_at_once(const struct draft_width *w)
     return n < 1 ? 1 : n < PLAIN_EVERY ? n : PLAIN_EVERY;
 }
 
+/* What goes into the budget, as a share of the time: less for drafters that were tried in vain until their pauses are
+ * the longest. */
+static double income_now(const struct draft_width *w)
+{
+    int vain = 0;
+
+    for (int t = 0; t < w->n_type; t++)
+        vain += w->type[t].pause == PAUSE_MOST;
+    return income * (1 - 0.5 * vain / w->n_type);
+}
+
 static bool known_rows(const struct draft_width *w, int rows)
 {
     return w->seen.ms[rows] > 0 || (w->was.row[rows] > 0 && w->seen.ms[1] > 0);
@@ -266,7 +277,7 @@ void draft_width_step(struct draft_width *w, const struct gen_cost *cost, int n)
     if (w->recalled && !w->woken && cost->ms[1] > 0)
         wake_recalled(w);
     if (n > 0 && w->started)
-        pay(w, -income * w->cost[w->rows]);
+        pay(w, -income_now(w) * w->cost[w->rows]);
     else if (n > 0 && w->first[w->rows] == 0) { /* steps have got as quick as they are */
         pay(w, -start * w->worth);
         w->started = true;
