@@ -400,16 +400,30 @@ static bool any_surely_lost(const struct tune_job *j)
     return any;
 }
 
+static bool alone_in_doubt(const struct tune_job *j, int set)
+{
+    const int n_set = j->data.kept.n_set;
+
+    return in_doubt(j, &j->report.outcome[1 + set], n_set > 1 && !j->report.outcome[1 + n_set].keeps);
+}
+
 /* Where all sets together are in doubt, so is each that is not tested whole. */
 static bool set_in_doubt(const struct tune_job *j, int set)
 {
     const int n_set = j->data.kept.n_set;
     const struct tune_outcome *r = &j->report.outcome[1 + set];
 
-    if (n_set < 2)
-        return in_doubt(j, r, false);
-    return in_doubt(j, r, !j->report.outcome[1 + n_set].keeps) ||
-           (r->n < r->whole && in_doubt(j, &j->report.outcome[2 + n_set], false));
+    return alone_in_doubt(j, set) ||
+           (n_set > 1 && r->n < r->whole && in_doubt(j, &j->report.outcome[2 + n_set], false));
+}
+
+static bool any_alone(const struct tune_job *j, int n_set)
+{
+    bool any = false;
+
+    for (int i = 0; i < n_set; i++)
+        any = any || alone_in_doubt(j, i);
+    return any;
 }
 
 /* There is no time for the rest of a set: it does not count as kept. */
@@ -435,8 +449,11 @@ enum err_code tune_judge(struct tune_job *j, tune_more_fn *more, void *ctx, stru
         if (judge_once(j, v, e))
             return e->code;
         again = false;
+        /* those that are in doubt by themselves come first: they may settle what all together are, too */
+        const bool alone = any_alone(j, n_set);
+
         for (int i = 0; i < n_set && time && v->better && !any_surely_lost(j); i++) {
-            if (!set_in_doubt(j, i))
+            if (alone ? !alone_in_doubt(j, i) : !set_in_doubt(j, i))
                 continue;
             if (more(ctx, i, &time, e))
                 return e->code;
