@@ -69,10 +69,11 @@ static enum err_code check_items(const struct tune_job *j, struct err *e)
     if (j->data.learn.n == 0)
         return err_set(e, ERR_FORMAT, "there is nothing to learn: %s", n_out > 0 ? out : "the files have no items");
     if (j->data.tests.n < TUNE_LEAST_TESTS)
-        return err_set(e, ERR_FORMAT,
-                       "%" PRId64 " items to test on are too few: at least %d, of a file of --held-out%s%s%s",
+        return err_set(e, ERR_FORMAT, "%" PRId64 " items to test on are too few: at least %d are needed%s%s%s",
                        j->data.tests.n, TUNE_LEAST_TESTS,
-                       j->o->tests_named ? "" : ", a tenth of the others, or of facts in two wordings each",
+                       j->o->tests_named ? " in the files of --held-out"
+                                         : "; ask each fact in two wordings, and the test asks it in others, or name a "
+                                           "file of other questions with --held-out",
                        n_out > 0 ? "; " : "", out);
     if (j->o->keep_tests_named && j->data.kept.n < TUNE_LEAST_TESTS)
         return err_set(e, ERR_FORMAT, "--keep-test: %" PRId64 " items are too few: at least %d are needed%s%s",
@@ -152,13 +153,16 @@ static enum err_code split_items(struct tune_job *j, struct err *e)
 {
     struct tune_data *d = &j->data;
     int64_t twice = 0, keep_twice = 0, asked;
+    bool a_tenth = false; /* of the questions is held out */
     struct tune_items more = { 0 };
     enum err_code code;
 
     d->sets = json_incref(d->kept.sets);
     code = choose_kept(j, e) || make_wordings(j, &more, e) ? e->code : ERR_OK;
-    if (code == ERR_OK && !j->o->tests_named && d->tests.n == 0)
+    if (code == ERR_OK && !j->o->tests_named && d->tests.n == 0) {
         code = tune_items_split(&d->learn, &d->tests, 10, TUNE_TESTS_MAX, e);
+        a_tenth = d->tests.v != NULL && d->tests.n > 0 && !d->tests.v[0].is_text;
+    }
     if (code == ERR_OK)
         code = tune_items_once(&d->tests, &twice, e) || tune_items_once(&d->keep, &keep_twice, e) ||
                        tune_items_part_twins(&d->learn, e) || tune_items_part_twins(&d->tests, e)
@@ -176,6 +180,11 @@ static enum err_code split_items(struct tune_job *j, struct err *e)
         tune_note(j, true, "%" PRId64 " items to test on are named more than once, and count once", twice);
     if (check_items(j, e))
         return e->code;
+    if (a_tenth)
+        tune_note(
+            j, true,
+            "one item in ten is not learnt but tested on: of facts the others do not tell these; ask each fact in "
+            "two wordings, and the test asks it in others");
     tune_items_thin(&d->kept, TUNE_SETS_MAX, true);
     asked = tune_items_longest(&d->learn);
     asked = asked > TUNE_OWN_TEXT ? asked : TUNE_OWN_TEXT;

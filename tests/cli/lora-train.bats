@@ -106,6 +106,7 @@ poke() # FILE OFFSET BYTES
 }
 
 @test "lora: an item named twice counts once; if nothing shows what is forgotten, that is said" {
+    local i
     setup_texts
     try 4 chimere-draft-train lora -m "$TINY" -o a.gguf --held-out test.jsonl --held-out test.jsonl --threads 2 --rank 4 \
         --batch 8 --rehearse 0 --memory 256M --steps 1 --rate 1e-12 --jsonl e.jsonl items.jsonl
@@ -115,6 +116,11 @@ poke() # FILE OFFSET BYTES
     head -n 3 test.jsonl > three.jsonl
     fails 3 '3 items to test on are too few' chimere-draft-train lora -m "$TINY" -o a.gguf --held-out three.jsonl \
         --held-out three.jsonl -q items.jsonl
+    fails 3 '0 items to test on are too few: at least 5 are needed; ask each fact in two wordings' \
+        chimere-draft-train lora -m "$TINY" -o a.gguf -q items.jsonl
+    for i in {1..30}; do printf '{"prompt": "What is zq%d?", "answer": "it is %d"}\n' $i $((i * i)); done > once.jsonl
+    chimere-draft-train lora -o b.gguf --time 0.01s once.jsonl > table 2> err && false
+    grep -q 'one item in ten is not learnt but tested on: of facts the others do not tell these' err
 }
 
 @test "lora: what is rehearsed is forgotten less" {
