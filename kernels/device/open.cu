@@ -223,6 +223,14 @@ static void op_glu_(void *ctx, struct tensor y, struct tensor gate, struct tenso
     cuda_recorded(c);
 }
 
+static void op_geglu_(void *ctx, struct tensor y, struct tensor gate, struct tensor up)
+{
+    struct cuda *c = (struct cuda *)ctx;
+
+    set_tensor(&rec2(c, DEV_OP_geglu, y, gate)->t[2], up);
+    cuda_recorded(c);
+}
+
 static void op_relu2_(void *ctx, struct tensor y)
 {
     struct cuda *c = (struct cuda *)ctx;

@@ -117,9 +117,9 @@ struct elem_args {
 /* What an operation takes of an element: y as it is, x, z (add_gated: the row's; shared: a column for `dim`). */
 template <int OP> struct takes {
     enum {
-        Y = OP != DEV_OP_glu,
+        Y = OP != DEV_OP_glu && OP != DEV_OP_geglu,
         X = OP != DEV_OP_relu2 && OP != DEV_OP_scale,
-        Z = OP == DEV_OP_glu,
+        Z = OP == DEV_OP_glu || OP == DEV_OP_geglu,
         ROW = OP == DEV_OP_add_gated,
     };
 };
@@ -132,6 +132,8 @@ template <int OP> static __device__ __forceinline__ float elem_value(float s, fl
         return __fmaf_rn(sigmoid(z), x, y);
     case DEV_OP_glu:
         return __fmul_rn(silu(x), z);
+    case DEV_OP_geglu:
+        return __fmul_rn(__fmul_rn(x, normcdff(x)), z);
     case DEV_OP_relu2:
         return __fmul_rn(fmaxf(y, 0.0f), fmaxf(y, 0.0f));
     case DEV_OP_sigmoid_mul:
@@ -354,7 +356,7 @@ void cuda_elem(struct cuda *c, const struct node *v)
         break;
 /* clang-format off */
 #define E(op) case DEV_OP_##op: elements<DEV_OP_##op>(c, a); break;
-    E(add) E(add_gated) E(glu) E(relu2) E(sigmoid_mul) E(mul) E(scale)
+    E(add) E(add_gated) E(glu) E(geglu) E(relu2) E(sigmoid_mul) E(mul) E(scale)
 #undef E
             /* clang-format on */
             case DEV_OP_rows_pick : picked<DEV_OP_rows_pick>(c, a);

@@ -51,6 +51,7 @@ enum arch_rope { ROPE_NONE, ROPE_HALVES, ROPE_PAIRS }; /* which elements of a he
 /* Keys and values as they are kept. For MIX_MLA: n_head_kv is 1, a key is the compressed row and the rotary
  * part, a value the compressed row. */
 struct arch_attn_plan {
+    int n_in; /* width of the input: the model's, or twice that with arch_plan.front */
     int n_head, n_head_kv;
     int dim_k, dim_v; /* elements in a head */
     bool gated;       /* q carries a gate of the same width, head by head */
@@ -82,7 +83,8 @@ struct arch_ssm_plan { /* MIX_SSM1: n_head 1, n_group 1; MIX_SSM2: dt_rank 0 */
     int inner, n_state;
     int n_head, n_group;
     int dt_rank;
-    bool norm; /* RMS norm without weights of dt, B and C */
+    bool norm;      /* RMS norm without weights of dt, B and C */
+    float norm_eps; /* of the norm after a Mamba-2 scan */
 };
 
 struct arch_moe_plan {
@@ -109,8 +111,13 @@ struct arch_plan {
     int64_t ctx_train;
     float embd_scale, residual_scale, logit_scale; /* factors */
     bool relu2;                                    /* feed-forwards are down(relu(up x)^2), without a gate */
-    int taps;                                      /* of the recurrent layers' convolution */
-    const char *ffn_norm, *out_norm;               /* what the file calls these norms ("blk.N." left out) */
+    bool gelu;                                     /* gates pass GELU, not SiLU */
+    bool up_gated;                                 /* the matrix `up` has the gates first, then what they multiply */
+    /* In a layer of several parts attention and feed-forward come first: they read the layer's input beside the
+     * embedding of the row's token, and what they give is added to the input of the recurrent mixer only (Zamba2). */
+    bool front;
+    int taps;                        /* of the recurrent layers' convolution */
+    const char *ffn_norm, *out_norm; /* what the file calls these norms ("blk.N." left out) */
     struct arch_attn_plan attn;
     struct arch_mla_plan mla;
     struct arch_gdn_plan gdn;

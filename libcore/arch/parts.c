@@ -38,6 +38,7 @@ void arch_attn(struct arch_plan *p, struct arch_keys *k, int n_head_kv, enum arc
     arch_ints(k, "attention.head_count", 0, ARCH_HEADS_MAX, heads, p->n_layer);
     a->n_head = arch_shared(k, "attention.head_count", heads, p->n_layer);
     a->n_head_kv = n_head_kv;
+    a->n_in = p->n_embd;
     if (k->e->code != ERR_OK)
         return;
     if (a->n_head < 1 || n_head_kv < 1 || a->n_head % n_head_kv != 0) {
@@ -95,6 +96,7 @@ void arch_ssm2(struct arch_plan *p, struct arch_keys *k)
     s->n_head = arch_int(k, "ssm.time_step_rank", 1, ARCH_WIDTH_MAX);
     s->n_group = arch_int(k, "ssm.group_count", 1, ARCH_HEADS_MAX);
     p->taps = arch_int(k, "ssm.conv_kernel", 2, ARCH_TAPS_MAX);
+    s->norm_eps = p->norm_eps;
     if (k->e->code == ERR_OK && (s->inner % s->n_head != 0 || s->inner / s->n_head > ARCH_HEAD_MAX))
         arch_bad(k, "ssm.inner_size does not divide into ssm.time_step_rank heads");
     if (k->e->code == ERR_OK && (s->n_head % s->n_group != 0 || s->inner % s->n_group != 0))

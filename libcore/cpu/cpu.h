@@ -128,6 +128,7 @@ void cpu_rms_norm_gated(void *ctx, struct tensor y, struct tensor x, struct tens
 void cpu_add(void *ctx, struct tensor y, struct tensor x, float s);
 void cpu_add_gated(void *ctx, struct tensor y, struct tensor x, struct tensor g);
 void cpu_glu(void *ctx, struct tensor y, struct tensor gate, struct tensor up);
+void cpu_geglu(void *ctx, struct tensor y, struct tensor gate, struct tensor up);
 void cpu_relu2(void *ctx, struct tensor y);
 void cpu_act(const struct cpu *c, float *y, const float *gate, const float *up, int64_t n, enum op_act act);
 void cpu_sigmoid_mul(void *ctx, struct tensor y, struct tensor g);

@@ -131,6 +131,23 @@ void cpu_glu(void *ctx, struct tensor y, struct tensor gate, struct tensor up)
     pool_for(c->pool, y.ne[1], cpu_grain(c, y.ne[1], 20 * y.ne[0], 1), glu_piece, &a);
 }
 
+static void geglu_piece(void *ctx, int64_t begin, int64_t end, int worker)
+{
+    const struct elem *a = ctx;
+
+    (void)worker;
+    for (int64_t r = begin; r < end; r++)
+        a->c->kern->gelu_mul(cpu_row(a->y, r), cpu_row(a->x, r), cpu_row(a->z, r), a->y.ne[0]);
+}
+
+void cpu_geglu(void *ctx, struct tensor y, struct tensor gate, struct tensor up)
+{
+    struct cpu *c = ctx;
+    struct elem a = { .c = c, .y = y, .x = gate, .z = up };
+
+    pool_for(c->pool, y.ne[1], cpu_grain(c, y.ne[1], 30 * y.ne[0], 1), geglu_piece, &a);
+}
+
 void cpu_relu2(void *ctx, struct tensor y)
 {
     struct cpu *c = ctx;

@@ -54,6 +54,8 @@ struct cpu_kernels {
     void (*silu)(float *y, const float *x, int64_t n);
     /* y = silu(g) * u; y may be either */
     void (*silu_mul)(float *y, const float *g, const float *u, int64_t n);
+    /* y = gelu(g) * u, see op_geglu(); y may be either */
+    void (*gelu_mul)(float *y, const float *g, const float *u, int64_t n);
     /* y = y * sigmoid(g) */
     void (*sigmoid_mul)(float *y, const float *g, int64_t n);
     /* y[c] = bias[c] + sum_j w[j * ldw + c] * x[j][c], j < taps ascending; bias may be NULL */

@@ -70,7 +70,9 @@ const char *gemm_fusion_name(enum gemm_fusion f)
 #define IN_SLICES  "for each slice of at most 16 rows"
 #define PAGES      "more: sums of several pages of 256 positions"
 
-#define ELEM "rms_norm rms_norm_gated add add_gated glu relu2 sigmoid_mul mul scale rows_pick heads_pick rope hadamard"
+#define ELEM \
+    "rms_norm rms_norm_gated add add_gated glu geglu relu2 sigmoid_mul mul scale rows_pick heads_pick rope " \
+    "hadamard"
 
 static const struct gemm_launch launches[] = {
 #define FUSED(fusion, from, to, kernel, n) GEMM_FUSE_##fusion, NULL, from, to, BOTH, 0, kernel, n

@@ -54,20 +54,44 @@ static const struct {
     { MIX_CONV, model_mix_conv },
 };
 
+/* Attention and feed-forward in front of a recurrent mixer, whose input is returned: x with what they give. */
+static struct tensor front(const struct step *s, int i, struct tensor x)
+{
+    const struct model *m = s->m;
+    const struct layer_weights *w = &m->layer[i];
+    struct dev *d = s->d;
+    int64_t n_embd = x.ne[0], n = x.ne[1];
+    struct tensor sum = op_cols(s->beside, 0, n_embd);
+    size_t mark = dev_mark(d);
+    struct tensor in = dev_scratch(d, 2 * n_embd, n), y = dev_scratch(d, n_embd, n), z = dev_scratch(d, n_embd, n);
+
+    op_heads_pick(d, sum, x, n_embd, n_embd, 0);
+    op_rms_norm(d, in, s->beside, w->front_norm, 2 * n_embd, 0, m->plan.norm_eps);
+    model_mix_attn(s, i, y, in);
+    op_rms_norm(d, z, y, w->ffn_norm, n_embd, 0, m->plan.norm_eps);
+    model_ffn_dense(s, i, y, z);
+    model_mul(s, z, w->front_mix, y);
+    op_add(d, sum, z, 1.0f);
+    dev_release(d, mark);
+    return sum;
+}
+
 void model_layer(const struct step *s, int i, struct tensor x)
 {
     const struct model *m = s->m;
     const struct arch_layer_plan *l = &m->plan.layer[i];
     struct dev *d = s->d;
     struct tensor in = dev_scratch(d, x.ne[0], x.ne[1]), out = dev_scratch(d, x.ne[0], x.ne[1]);
+    const bool fronted = m->plan.front && l->ffn != FFN_NONE;
+    const unsigned beside = fronted ? l->mixers & ~(unsigned)MIX_ATTN : l->mixers;
     bool first = true;
 
     if (l->mixers != 0)
-        op_rms_norm(d, in, x, m->layer[i].mix_norm, x.ne[0], 0, m->plan.norm_eps);
+        op_rms_norm(d, in, fronted ? front(s, i, x) : x, m->layer[i].mix_norm, x.ne[0], 0, m->plan.norm_eps);
     for (size_t j = 0; j < sizeof mixers / sizeof mixers[0]; j++) {
         size_t mark = dev_mark(d);
 
-        if (!(l->mixers & mixers[j].bit))
+        if (!(beside & mixers[j].bit))
             continue;
         struct tensor y = first ? out : dev_scratch(d, x.ne[0], x.ne[1]);
         mixers[j].run(s, i, y, in);
@@ -78,7 +102,7 @@ void model_layer(const struct step *s, int i, struct tensor x)
     }
     if (l->mixers != 0)
         op_add(d, x, out, m->plan.residual_scale);
-    if (l->ffn == FFN_NONE)
+    if (l->ffn == FFN_NONE || fronted)
         return;
     op_rms_norm(d, in, x, m->layer[i].ffn_norm, x.ne[0], 0, m->plan.norm_eps);
     (l->ffn == FFN_MOE ? model_ffn_moe : model_ffn_dense)(s, i, out, in);
@@ -96,7 +120,7 @@ static bool picks_all(const struct model_step *st)
 }
 
 /* False: the step was given up. */
-static bool walk_layers(const struct step *s, const struct model_step *st)
+static bool walk_layers(struct step *s, const struct model_step *st)
 {
     const struct model *m = s->m;
     struct dev *d = s->d;
@@ -107,6 +131,10 @@ static bool walk_layers(const struct step *s, const struct model_step *st)
     op_embed(d, x, m->embd, st->rows->token, NULL, m->plan.embd_scale);
     if (s->adapt != NULL)
         model_adapt_embd(s, x, st->rows->token);
+    if (m->plan.front) {
+        s->beside = dev_scratch(d, 2 * n_embd, st->rows->n);
+        op_heads_pick(d, op_cols(s->beside, n_embd, n_embd), x, n_embd, n_embd, 0);
+    }
     hidden = note_hidden(d, st, hidden, x);
     for (int i = 0; i < m->plan.n_layer; i++) {
         size_t mark = dev_mark(d);

@@ -76,6 +76,8 @@ struct moe_weights {
 
 struct layer_weights {
     const float *mix_norm, *ffn_norm; /* [n_embd] */
+    const float *front_norm;          /* [2 n_embd]; this and front_mix if arch_plan.front */
+    struct tensor front_mix;          /* n_embd -> n_embd */
     struct attn_weights attn;
     struct mla_weights mla;
     struct gdn_weights gdn;
@@ -174,6 +176,7 @@ struct step {
     int n_part;
     struct op_rows part[2];
     const struct model_adapt *adapt; /* forward.h; NULL: none */
+    struct tensor beside;            /* with arch_plan.front: [n][2 n_embd], in its second half the rows' embeddings */
 };
 
 /* op_matmul() and op_matmuls(), plus what the step's adapters add. */
@@ -220,7 +223,7 @@ void model_mix_kda(const struct step *s, int layer, struct tensor y, struct tens
 void model_mix_ssm1(const struct step *s, int layer, struct tensor y, struct tensor x);
 void model_mix_ssm2(const struct step *s, int layer, struct tensor y, struct tensor x);
 void model_mix_conv(const struct step *s, int layer, struct tensor y, struct tensor x);
-/* y = down(act(gate x) * (up x)), or down(act(up x)) without a gate */
+/* y = down(act(gate x) * (up x)), or down(act(up x)) without a gate; up_gated: see arch_plan */
 void model_glu(const struct step *s, const struct dense_weights *w, struct tensor y, struct tensor x);
 void model_ffn_dense(const struct step *s, int layer, struct tensor y, struct tensor x);
 void model_ffn_moe(const struct step *s, int layer, struct tensor y, struct tensor x);

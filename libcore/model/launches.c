@@ -14,10 +14,14 @@
 #define ADD_AFTER         { "matmul", 1, 0, 0, 0 }, { "add", 1, ADDED, 0, 0 }
 #define OP(name, n)       { name, n, 0, 0, 0 }
 #define IF(fact, name, n) { name, n, fact, 0, 0 }
+#define UNLESS(fact, name, n) { name, n, 0, fact, 0 }
 #define HEADS(name, n)    { name, n, 0, 0, true }
 /* clang-format on */
 static const struct span spans[] = {
-    { BEGIN, 0, 0, GEMM_ALONE, { OP("transfer", 1), OP("embed", 1) } },
+    { BEGIN, 0, 0, GEMM_ALONE, { OP("transfer", 1), OP("embed", 1), IF(FRONTED, "heads_pick", 1) } },
+
+    { FRONT, FIRST, 0, GEMM_ALONE, { OP("heads_pick", 1) } },
+    { FRONT, 0, FIRST, GEMM_FUSE_ADD, { ADD_AFTER } },
 
     { MIX_ATTN,
       ONE_PIECE,
@@ -91,7 +95,7 @@ static const struct span spans[] = {
     { DENSE, GATED, 0, NORM_OF(2) },
     { DENSE, GATED, 0, GEMM_FUSE_GATE, { OP("glu", 1), ADD_AFTER } },
     { DENSE, 0, GATED, NORM_OF(1) },
-    { DENSE, 0, GATED, GEMM_ALONE, { OP("relu2", 1) } },
+    { DENSE, 0, GATED, GEMM_ALONE, { IF(UP_GATED, "geglu", 1), UNLESS(UP_GATED, "relu2", 1) } },
     { DENSE, 0, GATED, GEMM_FUSE_ADD, { ADD_AFTER } },
 
     { EXPERTS,
@@ -121,6 +125,7 @@ static const struct span spans[] = {
 #undef ADD_AFTER
 #undef OP
 #undef IF
+#undef UNLESS
 #undef HEADS
 
 const struct span *model_span(int i)
@@ -131,10 +136,10 @@ const struct span *model_span(int i)
 /* Facts in words: those that must hold, then those that must not. */
 static size_t write_facts(char *to, size_t size, unsigned when, unsigned unless)
 {
-    static const char *const name[] = { "first",      "added",        "gated",   "qk_norm", "rotary", "rotated",
-                                        "alpha_beta", "norm",         "dt_norm", "b_norm",  "c_norm", "shared",
-                                        "open",       "latent",       "picked",  "scaled",  "digest", "last",
-                                        "whole",      "norm_product", "low_rank" };
+    static const char *const name[] = { "first",      "added",        "gated",    "qk_norm",  "rotary", "rotated",
+                                        "alpha_beta", "norm",         "dt_norm",  "b_norm",   "c_norm", "shared",
+                                        "open",       "latent",       "picked",   "scaled",   "digest", "last",
+                                        "whole",      "norm_product", "low_rank", "up_gated", "fronted" };
     size_t at = 0;
 
     to[0] = '\0';
@@ -148,8 +153,8 @@ static size_t write_facts(char *to, size_t size, unsigned when, unsigned unless)
 
 bool model_span_at(int i, struct model_span *out)
 {
-    static const char *const part[] = { "attention", "mla", "gdn",   "kda",     "mamba", "mamba2",
-                                        "conv",      NULL,  "dense", "experts", "begin", "end" };
+    static const char *const part[] = { "attention", "mla",   "gdn",     "kda",   "mamba", "mamba2", "conv",
+                                        NULL,        "dense", "experts", "begin", "end",   "front" };
     const struct span *s = model_span(i);
     size_t at = 0;
     int bit = 0;

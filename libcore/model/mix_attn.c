@@ -9,9 +9,9 @@ void model_bind_attn(struct layer_weights *l, const struct arch_plan *p, struct 
     const struct arch_attn_plan *a = &p->attn;
     int64_t n_q = (int64_t)a->n_head * a->dim_k;
 
-    w->q = bind_mat(b, "attn_q.weight", p->n_embd, a->gated ? 2 * n_q : n_q, 1);
-    w->k = bind_mat(b, "attn_k.weight", p->n_embd, (int64_t)a->n_head_kv * a->dim_k, 1);
-    w->v = bind_mat(b, "attn_v.weight", p->n_embd, (int64_t)a->n_head_kv * a->dim_v, 1);
+    w->q = bind_mat(b, "attn_q.weight", a->n_in, a->gated ? 2 * n_q : n_q, 1);
+    w->k = bind_mat(b, "attn_k.weight", a->n_in, (int64_t)a->n_head_kv * a->dim_k, 1);
+    w->v = bind_mat(b, "attn_v.weight", a->n_in, (int64_t)a->n_head_kv * a->dim_v, 1);
     w->o = bind_mat(b, "attn_output.weight", (int64_t)a->n_head * a->dim_v, p->n_embd, 1);
     if (!a->qk_norm)
         return;

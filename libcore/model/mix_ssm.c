@@ -151,6 +151,6 @@ void model_mix_ssm2(const struct step *s, int layer, struct tensor y, struct ten
     model_scan(s, layer, model_scan_ssm2, o, op_cols(all, m->inner, arch_plan_input_floats(p, layer)));
     op_glu(d, o, op_cols(all, 0, m->inner), o);
     if (w->norm != NULL) /* group by group, after the gate */
-        op_rms_norm(d, o, o, w->norm, m->inner, m->inner / m->n_group, p->norm_eps);
+        op_rms_norm(d, o, o, w->norm, m->inner, m->inner / m->n_group, m->norm_eps);
     model_mul(s, y, w->out, o);
 }

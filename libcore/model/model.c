@@ -33,6 +33,10 @@ static void bind_layer(struct model *m, struct binder *b, const struct model_exp
     b->layer = i;
     b->here = m->host != NULL && l->ffn == FFN_MOE && place->n_here[i] < n_expert ? place->here + (int64_t)i * n_expert
                                                                                   : NULL;
+    if (m->plan.front && l->ffn != FFN_NONE) {
+        w->front_norm = bind_vec(b, "post_attention_norm.weight", (int64_t)2 * m->plan.n_embd);
+        w->front_mix = bind_mat(b, "ssm_mix.weight", m->plan.n_embd, m->plan.n_embd, 1);
+    }
     if (l->mixers != 0)
         w->mix_norm = bind_vec(b, "attn_norm.weight", m->plan.n_embd);
     for (size_t j = 0; j < sizeof mixers / sizeof mixers[0]; j++)

@@ -29,8 +29,16 @@ enum {
     NORM_PRODUCT = 1 << 19, /* a norm inside the part (Mamba-2: of its output; latent attention: of a query's row of low
                              * rank) goes together with the product after it */
     LOW_RANK = 1 << 20,     /* Kimi delta attention: gates by two products; latent attention: queries */
+    UP_GATED = 1 << 21,     /* arch_plan */
+    FRONTED = 1 << 22,      /* some layers have parts in front of the recurrent mixer */
 };
-enum { DENSE = 1 << 8, EXPERTS = 1 << 9, BEGIN = 1 << 10, END = 1 << 11 }; /* parts, beside enum arch_mixer */
+enum {
+    DENSE = 1 << 8,
+    EXPERTS = 1 << 9,
+    BEGIN = 1 << 10,
+    END = 1 << 11,
+    FRONT = 1 << 12
+}; /* parts, beside enum arch_mixer */
 
 /* Operations of a part that follow each other. fusion: how they go together, if they do; GEMM_ALONE: they never do. `n`
  * products in an entry have the same input. */

@@ -271,6 +271,14 @@ static void check_glu(void *ctx, struct tensor y, struct tensor gate, struct ten
     dev_check_rows(c, &k, y);
 }
 
+static void check_geglu(void *ctx, struct tensor y, struct tensor gate, struct tensor up)
+{
+    BEGIN(geglu, y, gate);
+    op_geglu(c->tested, y, gate, up);
+    op_geglu(c->spec, T(y), T(gate), T(up));
+    dev_check_rows(c, &k, y);
+}
+
 static void check_relu2(void *ctx, struct tensor y)
 {
     BEGIN(relu2, y, y);

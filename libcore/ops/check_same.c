@@ -17,6 +17,7 @@ static const float allowed[DEV_OP_N] = {
     [DEV_OP_conv] = 1e-5f,      [DEV_OP_glu] = 1e-5f,     [DEV_OP_rope] = 1e-5f,      [DEV_OP_rms_norm_gated] = 1e-5f,
     [DEV_OP_moe_pairs] = 4e-3f, [DEV_OP_hand_in] = 4e-3f, [DEV_OP_moe_sum] = 1e-5f,   [DEV_OP_route] = 1e-4f,
     [DEV_OP_adapt] = 1e-4f,     [DEV_OP_add] = 1e-6f,     [DEV_OP_add_gated] = 1e-5f, [DEV_OP_sigmoid_mul] = 1e-5f,
+    [DEV_OP_geglu] = 1e-5f,
 };
 
 static const char *const names[DEV_OP_N] = {

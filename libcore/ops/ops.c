@@ -148,6 +148,12 @@ void op_glu(struct dev *d, struct tensor y, struct tensor gate, struct tensor up
     RUN(glu, y, gate, up);
 }
 
+void op_geglu(struct dev *d, struct tensor y, struct tensor gate, struct tensor up)
+{
+    assert(same_shape(y, gate) && same_shape(y, up));
+    RUN(geglu, y, gate, up);
+}
+
 void op_relu2(struct dev *d, struct tensor y)
 {
     assert(y.type == QUANT_f32);

@@ -264,6 +264,8 @@ void op_add(struct dev *d, struct tensor y, struct tensor x, float s);
 void op_add_gated(struct dev *d, struct tensor y, struct tensor x, struct tensor g);
 /* y = silu(gate) * up; y may be either */
 void op_glu(struct dev *d, struct tensor y, struct tensor gate, struct tensor up);
+/* y = gelu(gate) * up, gelu(x) = x (1 + erf(x / sqrt(2))) / 2, not its approximation by tanh; y may be either */
+void op_geglu(struct dev *d, struct tensor y, struct tensor gate, struct tensor up);
 /* y = max(y, 0)^2 (So et al. 2021, Primer) */
 void op_relu2(struct dev *d, struct tensor y);
 /* y *= sigmoid(g); g has a column for each of y, or for each group of y.ne[0] / g.ne[0] neighbours (a head) */

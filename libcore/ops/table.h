@@ -6,8 +6,8 @@
 
 /* clang-format off */
 #define DEV_OPS(X) \
-    X(embed) X(matmul) X(rms_norm) X(rms_norm_gated) X(add) X(add_gated) X(glu) X(relu2) X(sigmoid_mul) \
-    X(mul) X(scale) X(rows_pick) X(heads_pick) X(rope) X(hadamard) X(kv_store) X(attn) X(conv) X(gdn) \
+    X(embed) X(matmul) X(rms_norm) X(rms_norm_gated) X(add) X(add_gated) X(glu) X(geglu) X(relu2) \
+    X(sigmoid_mul) X(mul) X(scale) X(rows_pick) X(heads_pick) X(rope) X(hadamard) X(kv_store) X(attn) X(conv) X(gdn) \
     X(kda) X(ssm1) X(ssm2) X(route) X(moe) X(moe_pairs) X(moe_sum) X(hand_out) X(hand_in) X(tally) X(top) \
     X(adapt)
 /* clang-format on */
@@ -31,6 +31,7 @@ struct dev_table {
     void (*add)(void *c, struct tensor y, struct tensor x, float s);
     void (*add_gated)(void *c, struct tensor y, struct tensor x, struct tensor g);
     void (*glu)(void *c, struct tensor y, struct tensor gate, struct tensor up);
+    void (*geglu)(void *c, struct tensor y, struct tensor gate, struct tensor up);
     void (*relu2)(void *c, struct tensor y);
     void (*sigmoid_mul)(void *c, struct tensor y, struct tensor g);
     void (*mul)(void *c, struct tensor y, struct tensor x);

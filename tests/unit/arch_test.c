@@ -174,32 +174,65 @@ static void tensors(void **state)
 static void variants(void **state)
 {
     static const struct {
+        const char *model;
         struct change c;
         enum err_code code;
         const char *words;
     } v[] = {
-        { { .key = "bailingmoe3.kda.safe_gate", .value = 0 }, ERR_UNSUPPORTED, "kda.safe_gate false" },
-        { { .key = "bailingmoe3.kda.gate_lower_bound", .value = 0 }, ERR_FORMAT, "not below 0" },
-        { { .key = "bailingmoe3.kda.gate_lower_bound", .drop = true }, ERR_FORMAT, "gate_lower_bound is missing" },
-        { { .key = "bailingmoe3.expert_weights_norm", .value = 0 }, ERR_UNSUPPORTED, "expert_weights_norm false" },
-        { { .key = "bailingmoe3.expert_gating_func", .value = 1 }, ERR_UNSUPPORTED, "expert_gating_func 1" },
-        { { .key = "bailingmoe3.attention.head_count_kv", .value = 2 }, ERR_FORMAT, "head_count_kv" },
-        { { .key = "bailingmoe3.swiglu_clamp_exp", .add = true, .value = 7 }, ERR_UNSUPPORTED, "swiglu_clamp" },
-        { { .key = "bailingmoe3.swiglu_clamp_shexp", .add = true, .value = 0 }, ERR_OK, "" },
+        { "bailingmoe3-a", { .key = "bailingmoe3.kda.safe_gate", .value = 0 }, ERR_UNSUPPORTED, "kda.safe_gate false" },
+        { "bailingmoe3-a", { .key = "bailingmoe3.kda.gate_lower_bound", .value = 0 }, ERR_FORMAT, "not below 0" },
+        { "bailingmoe3-a",
+          { .key = "bailingmoe3.kda.gate_lower_bound", .drop = true },
+          ERR_FORMAT,
+          "gate_lower_bound is missing" },
+        { "bailingmoe3-a",
+          { .key = "bailingmoe3.expert_weights_norm", .value = 0 },
+          ERR_UNSUPPORTED,
+          "expert_weights_norm false" },
+        { "bailingmoe3-a",
+          { .key = "bailingmoe3.expert_gating_func", .value = 1 },
+          ERR_UNSUPPORTED,
+          "expert_gating_func 1" },
+        { "bailingmoe3-a", { .key = "bailingmoe3.attention.head_count_kv", .value = 2 }, ERR_FORMAT, "head_count_kv" },
+        { "bailingmoe3-a",
+          { .key = "bailingmoe3.swiglu_clamp_exp", .add = true, .value = 7 },
+          ERR_UNSUPPORTED,
+          "swiglu_clamp" },
+        { "bailingmoe3-a", { .key = "bailingmoe3.swiglu_clamp_shexp", .add = true, .value = 0 }, ERR_OK, "" },
+        { "zamba2-c",
+          { .key = "zamba2.attention.head_count_kv", .value = 0 },
+          ERR_FORMAT,
+          "head_count_kv is 0 for every layer" },
+        { "zamba2-c",
+          { .key = "zamba2.attention.head_count_kv", .value = 2 },
+          ERR_FORMAT,
+          "neither 0 nor attention.head_count" },
+        { "zamba2-c",
+          { .key = "zamba2.rope.dimension_count", .value = 8 },
+          ERR_FORMAT,
+          "neither 0 nor attention.key_length" },
+        { "zamba2-c",
+          { .key = "zamba2.attention.value_length", .value = 8 },
+          ERR_FORMAT,
+          "are not 2 embedding_length" },
+        { "zamba2-c", { .tensor = "blk.0.ssm_norm.weight" }, ERR_FORMAT, "blk.0.ssm_norm.weight is missing" },
     };
-    struct gguf *g = NULL;
     struct err e = { 0 };
 
     (void)state;
-    if (gguf_open(&g, "tests/golden/models/bailingmoe3-a.gguf", &e) != ERR_OK)
-        fail_msg("%s", e.msg);
     for (size_t i = 0; i < sizeof v / sizeof v[0]; i++) {
+        char path[256];
+        struct gguf *g = NULL;
+
+        (void)snprintf(path, sizeof path, "tests/golden/models/%s.gguf", v[i].model);
+        if (gguf_open(&g, path, &e) != ERR_OK)
+            fail_msg("%s", e.msg);
         write_copy(g, &v[i].c);
         enum err_code code = try_copy(&e);
         if (code != v[i].code || strstr(e.msg, v[i].words) == NULL)
-            fail_msg("%s: code %d: %s", v[i].c.key, (int)code, e.msg);
+            fail_msg("%s: %s: code %d: %s", path, v[i].words, (int)code, e.msg);
+        gguf_close(g);
     }
-    gguf_close(g);
 }
 
 static void unknown_architecture(void **state)

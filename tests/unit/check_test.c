@@ -219,7 +219,7 @@ static void elementwise(void **state)
 {
     (void)state;
     for (int i = 0; i < SHAPES; i++)
-        for (int op = 0; op < 9; op++) {
+        for (int op = 0; op < 10; op++) {
             int64_t n = shapes[i][0], m = shapes[i][1];
             struct tensor y = put_rows(n, m, 5, 4), x = put_rows(n, m, 3, 4), z = put_rows(n, m, 0, 4);
             struct tensor g = put_rows(1, m, 2, 4), out = put_poison(n, m, 7);
@@ -249,6 +249,9 @@ static void elementwise(void **state)
                 break;
             case 7: /* heads of n / 4 columns, or one head */
                 op_sigmoid_mul(dut, y, op_cols(x, 0, n % 4 == 0 ? 4 : 1));
+                break;
+            case 8:
+                op_geglu(dut, y, y, z);
                 break;
             default:
                 op_glu(dut, y, y, x);

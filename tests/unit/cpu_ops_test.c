@@ -9,7 +9,7 @@
 /* ---- elementwise operations and norms ---- */
 
 /* What an elementwise case computes from y (before), x, z and the row's first element of g. */
-enum elem { ADD, ADD_GATED, GLU, RELU2, SIGMOID_MUL, SIGMOID_HEADS, MUL, SCALE, N_ELEM };
+enum elem { ADD, ADD_GATED, GLU, GEGLU, RELU2, SIGMOID_MUL, SIGMOID_HEADS, MUL, SCALE, N_ELEM };
 
 /* Columns that share a gate. */
 static int64_t gated_together(int64_t n)
@@ -28,6 +28,9 @@ static void run_elem(struct dev *d, enum elem op, struct tensor y, struct tensor
         break;
     case GLU:
         op_glu(d, y, x, z);
+        break;
+    case GEGLU:
+        op_geglu(d, y, x, z);
         break;
     case RELU2:
         op_relu2(d, y);
@@ -55,6 +58,8 @@ static double elem_of(enum elem op, double y, double x, double z, double g)
         return y + sigmoid(g) * x;
     case GLU:
         return x * sigmoid(x) * z;
+    case GEGLU:
+        return x * erfc(-x * 0.70710678118654752440) / 2 * z;
     case RELU2:
         return y > 0 ? y * y : 0;
     case SIGMOID_MUL:

@@ -229,7 +229,7 @@ static bool mixer_fits(const struct planner *p, const struct arch_plan *a, const
     for (int i = 0; i < t->n_in; i++)
         if (!fits(t->in[i], t->rows, true))
             return false;
-    return t->part == MIX_ATTN && (t->facts & FIRST) != 0 && gemm_fuses_norm(a->n_embd) && gemm_fuses_attn(&attn);
+    return t->part == MIX_ATTN && (t->facts & FIRST) != 0 && gemm_fuses_norm(t->n_embd) && gemm_fuses_attn(&attn);
 }
 
 static void set_attn(struct part *t, const struct arch_plan *a, const struct attn_weights *w)
@@ -238,6 +238,7 @@ static void set_attn(struct part *t, const struct arch_plan *a, const struct att
     set_in(t, &w->k);
     set_in(t, &w->v);
     t->out = &w->o;
+    t->n_embd = a->attn.n_in;
     t->facts |=
         (a->attn.gated ? GATED : 0u) | (a->attn.qk_norm ? QK_NORM : 0u) | (a->attn.rope != ROPE_NONE ? ROTARY : 0u);
 }
@@ -327,9 +328,8 @@ static void note_formats(const struct planner *p, struct part *t)
                                   (!p->s->eight || gemm_formats_have(GEMM_FORMATS_A8, type)));
 }
 
-static void add_mixers(const struct planner *p, const struct model *m, int layer)
+static void add_mixers(const struct planner *p, const struct model *m, int layer, unsigned all, bool to_stream)
 {
-    const unsigned all = m->plan.layer[layer].mixers;
     bool first = true;
 
     for (unsigned bit = 1; bit <= MIX_CONV; bit <<= 1) {
@@ -337,7 +337,8 @@ static void add_mixers(const struct planner *p, const struct model *m, int layer
 
         if ((all & bit) == 0)
             continue;
-        t.facts = (first ? FIRST : 0u) | (!first || all == bit ? ADDED : 0u) | (p->s->rotated ? ROTATED : 0u);
+        t.facts =
+            (first ? FIRST : 0u) | (!first || (all == bit && to_stream) ? ADDED : 0u) | (p->s->rotated ? ROTATED : 0u);
         set_mixer(&t, &m->plan, &m->layer[layer]);
         t.facts |= p->s->sm != 0 && mixer_fits(p, &m->plan, &t) ? ONE_PIECE : 0u;
         note_formats(p, &t);
@@ -392,15 +393,29 @@ static void add_experts(const struct planner *p, const struct model *m, int laye
     add_part(p, &t);
 }
 
-static void add_dense(const struct planner *p, const struct model *m, int layer)
+static void add_dense(const struct planner *p, const struct model *m, int layer, bool to_stream)
 {
     const struct dense_weights *w = &m->layer[layer].dense;
     struct part t = { .part = DENSE, .n_embd = m->plan.n_embd, .rows = p->s->rows, .out = &w->down };
 
     set_in(&t, &w->up);
     set_in(&t, &w->gate);
-    t.facts = FIRST | ADDED | (m->plan.relu2 ? 0u : GATED);
+    t.facts = FIRST | (to_stream ? ADDED : 0u) | (m->plan.up_gated ? UP_GATED : m->plan.relu2 ? 0u : GATED);
     note_formats(p, &t);
+    add_part(p, &t);
+}
+
+/* Attention and feed-forward before the recurrent mixer. */
+static void add_front(const struct planner *p, const struct model *m, int layer)
+{
+    struct part t = { .part = FRONT, .facts = FIRST, .n_embd = m->plan.n_embd, .rows = p->s->rows };
+
+    t.out = &m->layer[layer].front_mix;
+    note_formats(p, &t);
+    add_part(p, &t);
+    add_mixers(p, m, layer, MIX_ATTN, false);
+    add_dense(p, m, layer, false);
+    t.facts = ADDED;
     add_part(p, &t);
 }
 
@@ -421,18 +436,23 @@ static void add_end(const struct planner *p, const struct model *m)
 static inline void plan_step(const struct model *m, const struct step_shape *s, struct step_plan *out)
 {
     const struct planner p = { s, out };
-    const struct part begin = { .part = BEGIN, .rows = s->rows };
+    const struct part begin = { .part = BEGIN, .facts = m->plan.front ? FRONTED : 0u, .rows = s->rows };
 
     *out = (struct step_plan){ .exact = true };
     for (int i = 0; i < GEMM_N_FUSIONS; i++)
         out->fusion[i].what = gemm_fusion_name((enum gemm_fusion)i);
     add_part(&p, &begin);
     for (int i = 0; i < m->plan.n_layer; i++) {
-        add_mixers(&p, m, i);
-        if (m->plan.layer[i].ffn == FFN_MOE)
+        const struct arch_layer_plan *l = &m->plan.layer[i];
+        const bool fronted = m->plan.front && l->ffn != FFN_NONE;
+
+        if (fronted)
+            add_front(&p, m, i);
+        add_mixers(&p, m, i, fronted ? l->mixers & ~(unsigned)MIX_ATTN : l->mixers, true);
+        if (l->ffn == FFN_MOE)
             add_experts(&p, m, i);
-        else if (m->plan.layer[i].ffn == FFN_DENSE)
-            add_dense(&p, m, i);
+        else if (l->ffn == FFN_DENSE && !fronted)
+            add_dense(&p, m, i, true);
     }
     add_end(&p, m);
 }
