@@ -267,7 +267,7 @@ __global__ void __launch_bounds__(MERGE) merge_pages(const __grid_constant__ att
         if (real) {
             part = a.part + ((int64_t)row * heads + head) * a.pages * floats;
             gate = a.open + row * a.open_stride + head * a.open_pitch;
-            left = a.r.pos[row] / OP_KV_PAGE + 1;
+            left = min(a.r.pos[row] / OP_KV_PAGE + 1, a.pages); /* rows of others are not asked for */
             wait_for_inputs();
         }
         if (a.open != NULL && t < dims)

@@ -159,11 +159,15 @@ struct masks {
     uint32_t turns; /* how often it was given some */
 };
 
-/* A matrix on the host of which steps take rows (device/memory.cu): those of a step, gathered in pinned memory, and
- * their copy. need: the most that a measured step takes. */
+/* Matrices on the host of which steps take rows (device/memory.cu): those of a step, gathered in pinned memory, and
+ * their copy. measured: of the step that is measured; need: the most that such a step takes. */
+enum { LOOKUPS = 2 }; /* the token embedding, a table of n-grams */
 struct lookup {
-    const unsigned char *from;
-    size_t n, need, cap, used, sent;
+    struct {
+        const unsigned char *from;
+        size_t n;
+    } matrix[LOOKUPS];
+    size_t measured, need, cap, used, sent;
     unsigned char *host, *dev;
 };
 
@@ -346,6 +350,9 @@ void cuda_embed(struct cuda *c, const struct node *v); /* head/embed.cu */
 void cuda_route(struct cuda *c, const struct node *v); /* moe/moe_r17.cu */
 void cuda_moe(struct cuda *c, const struct node *v);   /* also moe_pairs */
 void cuda_moe_sum(struct cuda *c, const struct node *v);
+void cuda_streams(struct cuda *c, const struct node *v); /* elem/streams.cu */
+void cuda_index(struct cuda *c, const struct node *v);   /* attn/attn_picked.cu, also attention over what is chosen */
+size_t cuda_index_ws(const struct node *v);
 void cuda_kv_store(struct cuda *c, const struct node *v); /* attn/attn_r2_16.cu */
 void cuda_attn(struct cuda *c, const struct node *v);
 void cuda_rec(struct cuda *c, const struct node *v); /* recur/conv.cu */

@@ -20,6 +20,8 @@ size_t cuda_ws(const struct node *v)
         return cuda_attn_ws(v);
     case DEV_OP_route:
         return cuda_route_ws(v);
+    case DEV_OP_index_pick:
+        return cuda_index_ws(v);
     case DEV_OP_top:
         return cuda_top_ws(v);
     default:
@@ -731,6 +733,16 @@ static int launch_nodes(struct cuda *c, const struct node *v, int n)
         break;
     case DEV_OP_attn:
         cuda_attn(c, v);
+        break;
+    case DEV_OP_streams_mix:
+    case DEV_OP_streams_add:
+    case DEV_OP_streams_gate:
+        cuda_streams(c, v);
+        break;
+    case DEV_OP_index_store:
+    case DEV_OP_index_pick:
+    case DEV_OP_attn_picked:
+        cuda_index(c, v);
         break;
     case DEV_OP_conv:
     case DEV_OP_gdn:

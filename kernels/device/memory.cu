@@ -177,18 +177,24 @@ const void *cuda_weights_rows(void *ctx, const void *host, size_t n)
 {
     struct lookup *l = &((struct cuda *)ctx)->lookup;
 
-    if (l->from != NULL)
-        return cuda_weights(ctx, host, n);
-    l->from = (const unsigned char *)host;
-    l->n = n;
-    return host;
+    for (int i = 0; i < LOOKUPS; i++)
+        if (l->matrix[i].from == NULL) {
+            l->matrix[i].from = (const unsigned char *)host;
+            l->matrix[i].n = n;
+            return host;
+        }
+    return cuda_weights(ctx, host, n);
 }
 
 bool cuda_is_lookup(const struct cuda *c, const void *w)
 {
     const unsigned char *p = (const unsigned char *)w;
 
-    return c->lookup.from != NULL && p >= c->lookup.from && p < c->lookup.from + c->lookup.n;
+    for (int i = 0; i < LOOKUPS; i++)
+        if (c->lookup.matrix[i].from != NULL && p >= c->lookup.matrix[i].from &&
+            p < c->lookup.matrix[i].from + c->lookup.matrix[i].n)
+            return true;
+    return false;
 }
 
 void cuda_lookup_close(struct cuda *c)
@@ -229,7 +235,8 @@ void *cuda_look_up(struct cuda *c, const void *w, size_t row_bytes, const int32_
     unsigned char *at;
 
     if (c->measuring) {
-        l->need = need > l->need ? need : l->need;
+        l->measured += need;
+        l->need = l->measured > l->need ? l->measured : l->need;
         return NULL;
     }
     if (l->used + need > l->cap) { /* what is recorded has the others */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "kernels/adapt/adapt.cuh"
+#include "kernels/device/record.cuh"
 extern "C" {
 #include "quant/iq_grids.h"
 }
@@ -105,44 +106,6 @@ static void fetch(void *ctx, void *to, const void *from, size_t n)
 }
 
 /* ---- operations ---- */
-
-/* Field by field: bytes between fields stay zero, so that nodes compare as memory. */
-static void set_tensor(struct tensor *d, struct tensor s)
-{
-    d->type = s.type;
-    for (int i = 0; i < 3; i++)
-        d->ne[i] = s.ne[i];
-    d->stride = s.stride;
-    d->pitch = s.pitch;
-    d->data = s.data;
-}
-
-static struct node *rec1(struct cuda *c, int op, struct tensor y)
-{
-    struct node *v = cuda_record(c, op);
-
-    set_tensor(&v->t[0], y);
-    return v;
-}
-
-static struct node *rec2(struct cuda *c, int op, struct tensor y, struct tensor x)
-{
-    struct node *v = rec1(c, op, y);
-
-    set_tensor(&v->t[1], x);
-    return v;
-}
-
-static void set_rec(struct op_rec *d, struct op_rec s)
-{
-    d->data = s.data;
-    d->floats = s.floats;
-    d->log.data = s.log.data;
-    d->log.floats = s.log.floats;
-    d->log.width = s.log.width;
-    d->log.rows = s.log.rows;
-    d->log.most = s.log.most;
-}
 
 static void op_embed_(void *ctx, struct tensor y, struct tensor w, const int32_t *token, const struct op_ids *ids,
                       float scale)
@@ -305,19 +268,6 @@ static void op_hadamard_(void *ctx, struct tensor y, struct tensor x, int64_t di
     cuda_recorded(c);
 }
 
-static void set_kv(struct cuda *c, struct node *v, const struct op_kv *kv, const struct op_rows *r)
-{
-    v->kv.type_k = kv->type_k;
-    v->kv.type_v = kv->type_v;
-    v->kv.n_head = kv->n_head;
-    v->kv.dim_k = kv->dim_k;
-    v->kv.dim_v = kv->dim_v;
-    v->kv.pages = kv->pages;
-    v->kv.page_bytes = kv->page_bytes;
-    v->r = cuda_stage_rows(c, r);
-    v->pg = cuda_stage_pages(c, kv, r);
-}
-
 static void op_kv_store_(void *ctx, struct tensor k, struct tensor v, const struct op_kv *kv, const struct op_rows *r)
 {
     struct cuda *c = (struct cuda *)ctx;
@@ -346,6 +296,7 @@ static void op_conv_(void *ctx, struct tensor y, struct tensor x, const struct o
     v->conv.w = a->w;
     v->conv.bias = a->bias;
     v->conv.silu = a->silu;
+    v->conv.apart = a->apart;
     set_rec(&v->conv.rec, a->rec);
     v->r = cuda_stage_rows(c, r);
     cuda_recorded(c);
@@ -619,6 +570,7 @@ static void op_tally_(void *ctx, uint64_t *count, int, const int32_t *expert, in
 static void set_measuring(void *ctx, bool on)
 {
     ((struct cuda *)ctx)->measuring = on;
+    ((struct cuda *)ctx)->lookup.measured = 0;
 }
 
 static const char *device_name(void *ctx)

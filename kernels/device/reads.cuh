@@ -24,7 +24,8 @@ static bool same_tensor(struct tensor a, struct tensor b)
 static bool in_place(int op)
 {
     return op == DEV_OP_add || op == DEV_OP_add_gated || op == DEV_OP_relu2 || op == DEV_OP_sigmoid_mul ||
-           op == DEV_OP_mul || op == DEV_OP_scale || op == DEV_OP_rope || op == DEV_OP_kv_store || op == DEV_OP_adapt;
+           op == DEV_OP_mul || op == DEV_OP_scale || op == DEV_OP_silu || op == DEV_OP_streams_add ||
+           op == DEV_OP_index_store || op == DEV_OP_rope || op == DEV_OP_kv_store || op == DEV_OP_adapt;
 }
 
 /* Bytes of an array that nothing has overwritten yet: a few pieces. */

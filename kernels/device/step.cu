@@ -182,6 +182,8 @@ static int64_t rows_of(const struct node *v)
 {
     if (v->r.n_seq > 0) /* the tensors may have room for rows that are computed again */
         return v->r.n;
+    if (v->op == DEV_OP_embed) /* a table of n-grams has several rows for a token */
+        return 1;
     return v->t[v->op == DEV_OP_moe_pairs || v->op == DEV_OP_hand_in].ne[1];
 }
 
@@ -442,7 +444,7 @@ void cuda_flush(struct cuda *c)
     c->fetch.used = 0;
     c->n_staged = 0;
     c->hand.n_adapted = 0;
-    c->lookup.used = c->lookup.sent = 0;
+    c->lookup.used = c->lookup.sent = c->lookup.measured = 0;
     for (int i = 0; i < CHUNKS; i++)
         c->chunk[i].used = c->chunk[i].sent = 0;
 }

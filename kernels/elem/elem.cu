@@ -118,7 +118,7 @@ struct elem_args {
 template <int OP> struct takes {
     enum {
         Y = OP != DEV_OP_glu && OP != DEV_OP_geglu,
-        X = OP != DEV_OP_relu2 && OP != DEV_OP_scale,
+        X = OP != DEV_OP_relu2 && OP != DEV_OP_scale && OP != DEV_OP_silu,
         Z = OP == DEV_OP_glu || OP == DEV_OP_geglu,
         ROW = OP == DEV_OP_add_gated,
     };
@@ -140,6 +140,8 @@ template <int OP> static __device__ __forceinline__ float elem_value(float s, fl
         return __fmul_rn(y, sigmoid(x));
     case DEV_OP_mul:
         return __fmul_rn(y, x);
+    case DEV_OP_silu:
+        return silu(__fmul_rn(y, s));
     default:
         return __fmul_rn(y, s); /* scale */
     }
@@ -356,7 +358,7 @@ void cuda_elem(struct cuda *c, const struct node *v)
         break;
 /* clang-format off */
 #define E(op) case DEV_OP_##op: elements<DEV_OP_##op>(c, a); break;
-    E(add) E(add_gated) E(glu) E(geglu) E(relu2) E(sigmoid_mul) E(mul) E(scale)
+    E(add) E(add_gated) E(glu) E(geglu) E(relu2) E(sigmoid_mul) E(mul) E(scale) E(silu)
 #undef E
             /* clang-format on */
             case DEV_OP_rows_pick : picked<DEV_OP_rows_pick>(c, a);

@@ -15,7 +15,7 @@ static __device__ __forceinline__ const float *conv_in(const conv_args &a, const
         return a.x + (s.row + t) * a.xs + c;
     if (t >= -s.again)
         return log_row(rec.log, s, t) + c;
-    return rec.data + s.slot * rec.floats + (int64_t)(a.a.taps - 1 + t + s.again) * a.channels + c;
+    return rec.data + s.slot * rec.floats + (int64_t)(a.back + t + s.again) * a.channels + c;
 }
 
 /* Where the output of row t goes. */
@@ -30,7 +30,7 @@ static __device__ __forceinline__ float *conv_out(const conv_args &a, const op_s
 static __device__ __forceinline__ void conv_update(const conv_args &a, const op_seq &s, int c)
 {
     float *past = a.a.rec.data + s.slot * a.a.rec.floats + c, keep[TAPS];
-    int old = a.a.taps - 1;
+    const int old = a.back;
 
     for (int j = 0; j < old; j++)
         keep[j] = *conv_in(a, s, s.n - s.drafts - old + j, c);
@@ -44,7 +44,7 @@ static __device__ __forceinline__ void conv_update(const conv_args &a, const op_
  * computed again. */
 template <bool ONE> __global__ void __launch_bounds__(128) conv(const __grid_constant__ conv_args a)
 {
-    int c = blockIdx.x * 128 + threadIdx.x, taps = a.a.taps;
+    int c = blockIdx.x * 128 + threadIdx.x, taps = a.a.taps, apart = max(a.a.apart, 1);
     const op_seq &s = a.r.seq[blockIdx.y];
     int t0 = blockIdx.z == 0 ? (a.again ? -s.again : 0) : (int)blockIdx.z * CONV_TILE;
     int t1 = ONE ? s.n : min((int)blockIdx.z * CONV_TILE + CONV_TILE, s.n);
@@ -55,7 +55,7 @@ template <bool ONE> __global__ void __launch_bounds__(128) conv(const __grid_con
         float sum = a.a.bias == NULL ? 0.0f : a.a.bias[c];
 
         for (int j = 0; j < taps; j++)
-            sum = __fmaf_rn(a.a.w[(int64_t)j * a.channels + c], *conv_in(a, s, t - taps + 1 + j, c), sum);
+            sum = __fmaf_rn(a.a.w[(int64_t)j * a.channels + c], *conv_in(a, s, t - (taps - 1 - j) * apart, c), sum);
         *conv_out(a, s, t, c) = a.a.silu ? silu(sum) : sum;
     }
     if (ONE)
@@ -123,14 +123,17 @@ static bool conv_fours(const conv_args &a)
     const uintptr_t at = (uintptr_t)a.y | (uintptr_t)a.x | (uintptr_t)a.a.w | (uintptr_t)a.a.bias |
                          (uintptr_t)a.a.rec.data | (uintptr_t)a.a.rec.log.data;
 
-    return a.a.taps == FOUR && (at % 16 | a.ys % 4 | a.xs % 4 | a.a.rec.floats % 4 | a.channels % 4) == 0 &&
+    return a.a.taps == FOUR && a.back == FOUR - 1 &&
+           (at % 16 | a.ys % 4 | a.xs % 4 | a.a.rec.floats % 4 | a.channels % 4) == 0 &&
            (a.a.rec.log.floats % 4 | a.a.rec.log.width % 4) == 0;
 }
 
 static void convolve(struct cuda *c, const struct node *v)
 {
-    conv_args a = { (float *)v->t[0].data, (const float *)v->t[1].data, v->t[0].stride, v->t[1].stride, v->conv, v->r,
-                    (int)v->t[1].ne[0],    v->t[0].ne[1] > v->r.n };
+    conv_args a = {
+        (float *)v->t[0].data, (const float *)v->t[1].data, v->t[0].stride,        v->t[1].stride, v->conv, v->r,
+        (int)v->t[1].ne[0],    v->t[0].ne[1] > v->r.n,      op_conv_back(&v->conv)
+    };
     dim3 grid((unsigned)ceil_div(a.channels, 128), (unsigned)v->r.n_seq, 1);
 
     if (v->r.max_n <= CONV_TILE) {

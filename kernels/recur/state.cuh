@@ -12,6 +12,7 @@ struct conv_args {
     struct rows r;
     int channels;
     bool again; /* y has room for rows that are computed again */
+    int back;   /* inputs in the memory */
 };
 
 enum rule { GDN, KDA, SSM2 };

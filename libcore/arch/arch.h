@@ -77,6 +77,34 @@ struct arch_gdn_plan { /* MIX_GDN, and MIX_KDA with n_k == n_v */
     bool ba_fused;     /* one matrix for beta and alpha, by key head */
     bool full_gates;   /* MIX_KDA: decay and output gate come from one matrix each, not from two of low rank */
     float decay_bound; /* MIX_KDA: of the log decay of a step, below 0; 0: there is none */
+    bool sigmoid;      /* output gate: sigmoid, not SiLU */
+};
+
+/* Hyper-connections (Zhu et al. 2024) with gates of low rank: the residual stream is n rows of n_embd, side by side. */
+struct arch_streams_plan {
+    int n; /* 1: an ordinary residual stream */
+    int rank;
+};
+
+/* Attention over chosen blocks of keys, by an indexer of its own. */
+struct arch_index_plan {
+    int n_head, dim;            /* of the indexer's queries; it has one key */
+    int budget;                 /* positions that a query takes beside its unfinished block */
+    int ratio[ARCH_LAYERS_MAX]; /* positions of a block; 0: no choice in this layer, its attention takes all keys */
+};
+
+/* Rows of a large table, found by hashes of the last `ngram` tokens, added to the streams before one layer: for each
+ * order 2 .. ngram, `heads` rows of `dim` elements. Row of head h: hash % size[h] + first[h]. */
+enum { ARCH_NGRAM_MAX = 8, ARCH_TABLE_HEADS_MAX = 64 };
+struct arch_table_plan {
+    int layer;
+    int ngram; /* 0: there is no table */
+    int heads, dim;
+    int taps;          /* of a convolution whose taps are `ngram` rows apart */
+    int32_t end_token; /* what comes before it is not hashed */
+    int64_t rows;
+    uint64_t multiplier[ARCH_NGRAM_MAX];
+    int64_t first[ARCH_TABLE_HEADS_MAX], size[ARCH_TABLE_HEADS_MAX]; /* [(ngram - 1) * heads] */
 };
 
 struct arch_ssm_plan { /* MIX_SSM1: n_head 1, n_group 1; MIX_SSM2: dt_rank 0 */
@@ -105,6 +133,7 @@ struct arch_plan {
     int n_layer;                 /* of the main stack */
     int n_nextn;                 /* multi-token-prediction blocks after it */
     enum arch_mixer nextn_mixer; /* in those: MIX_ATTN, or MIX_MLA, which no drafter uses */
+    int n_unread;                /* blocks after those, which are left in the file */
     int n_embd;
     int32_t n_vocab; /* rows of token_embd.weight */
     float norm_eps;
@@ -123,6 +152,9 @@ struct arch_plan {
     struct arch_gdn_plan gdn;
     struct arch_ssm_plan ssm;
     struct arch_moe_plan moe;
+    struct arch_streams_plan streams;
+    struct arch_index_plan index;
+    struct arch_table_plan table;
     struct arch_layer_plan layer[ARCH_LAYERS_MAX];
 };
 
@@ -142,6 +174,11 @@ MUST_CHECK enum err_code arch_plan_make(struct arch_plan *p, const struct gguf *
 int64_t arch_plan_conv_channels(const struct arch_plan *p, int layer);
 int64_t arch_plan_conv_floats(const struct arch_plan *p, int layer);
 int64_t arch_plan_rec_floats(const struct arch_plan *p, int layer);
+/* The same of the table's convolution: 0 but in one layer. */
+int64_t arch_plan_table_floats(const struct arch_plan *p, int layer);
+bool arch_plan_has_table(const struct arch_plan *p, int layer);
+/* Floats of a row of the residual stream. */
+int64_t arch_plan_width(const struct arch_plan *p);
 /* Width of a recurrent layer's scan output. */
 int64_t arch_plan_scan_floats(const struct arch_plan *p, int layer);
 /* Floats that one row adds to a recurrent layer's memory: enough to compute the step again. */

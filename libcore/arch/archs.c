@@ -179,7 +179,8 @@ static enum err_code make_common(struct arch_plan *p, struct arch_keys *k)
                        p->arch->name);
     if (p->n_nextn > 0) { /* pruned files keep the key without the block */
         if (!arch_has_tensor(k, "nextn.eh_proj.weight", blocks - p->n_nextn) &&
-            arch_has_tensor(k, "attn_norm.weight", blocks - 1))
+            (arch_has_tensor(k, "attn_norm.weight", blocks - 1) ||
+             arch_has_tensor(k, "hc_attn_norm.weight", blocks - 1)))
             p->n_nextn = 0;
     }
     p->n_layer = blocks - p->n_nextn;
@@ -190,6 +191,7 @@ static enum err_code make_common(struct arch_plan *p, struct arch_keys *k)
         return err_set(e, ERR_FORMAT, "%s: tensor token_embd.weight has too many rows", gguf_path(g));
     p->n_vocab = (int32_t)embd->ne[1];
     p->embd_scale = p->residual_scale = p->logit_scale = 1.0f;
+    p->streams.n = 1;
     p->ffn_norm = "ffn_norm.weight";
     p->out_norm = "output_norm.weight";
     return ERR_OK;
@@ -212,7 +214,7 @@ enum err_code arch_plan_make(struct arch_plan *p, const struct gguf *g, struct e
             archs[i]->make(p, &k);
         return e->code;
     }
-    char known[256] = "";
+    char known[512] = "";
     size_t used = 0;
 
     for (size_t i = 0; i < sizeof archs / sizeof archs[0] && used < sizeof known; i++)

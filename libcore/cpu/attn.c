@@ -186,26 +186,34 @@ static void attend_piece(const struct attn *t, struct piece *p, int n_rows)
 }
 
 /* Rows row .. row + n_rows - 1 of sequence s; part: which query heads of KV head h. */
-static void attend_rows(const struct attn *t, const struct op_seq *s, int row, int h, int part, float *buf)
+static void start_piece(const struct attn *t, struct piece *p, const struct op_seq *s, int row, int n_rows, int h,
+                        int part, float *buf)
 {
     const struct op_kv *kv = t->kv;
     int64_t dim = kv->dim_k > kv->dim_v ? kv->dim_k : kv->dim_v;
-    int n_rows = s->row + s->n - row < t->rows ? s->row + s->n - row : t->rows;
-    struct piece p = { .s = s, .h = h, .n = n_rows * t->heads, .first = s->pos + (row - s->row), .panel = buf };
 
+    *p = (struct piece){ .s = s, .h = h, .n = n_rows * t->heads, .first = s->pos + (row - s->row), .panel = buf };
     buf += CPU_PANEL * dim;
-    for (int j = 0; j < p.n; j++, buf += OP_KV_PAGE + 2 * (int64_t)kv->dim_v) {
+    for (int j = 0; j < p->n; j++, buf += OP_KV_PAGE + 2 * (int64_t)kv->dim_v) {
         int64_t head = (int64_t)h * t->group + part * t->heads + j % t->heads;
 
-        p.q[j] = cpu_row(t->q, row + j / t->heads) + head * kv->dim_k;
-        p.y[j] = cpu_row(t->y, row + j / t->heads) + head * kv->dim_v;
-        p.score[j] = buf;
-        p.o[j] = buf + OP_KV_PAGE;
-        p.ob[j] = p.o[j] + kv->dim_v;
-        p.m[j] = -INFINITY;
-        p.l[j] = 0.0f;
-        memset(p.o[j], 0, (size_t)kv->dim_v * sizeof *p.o[j]);
+        p->q[j] = cpu_row(t->q, row + j / t->heads) + head * kv->dim_k;
+        p->y[j] = cpu_row(t->y, row + j / t->heads) + head * kv->dim_v;
+        p->score[j] = buf;
+        p->o[j] = buf + OP_KV_PAGE;
+        p->ob[j] = p->o[j] + kv->dim_v;
+        p->m[j] = -INFINITY;
+        p->l[j] = 0.0f;
+        memset(p->o[j], 0, (size_t)kv->dim_v * sizeof *p->o[j]);
     }
+}
+
+static void attend_rows(const struct attn *t, const struct op_seq *s, int row, int h, int part, float *buf)
+{
+    int n_rows = s->row + s->n - row < t->rows ? s->row + s->n - row : t->rows;
+    struct piece p;
+
+    start_piece(t, &p, s, row, n_rows, h, part, buf);
     attend_piece(t, &p, n_rows);
 }
 
@@ -239,10 +247,9 @@ size_t cpu_attn_need(void *ctx, struct tensor y, struct tensor q, const struct o
     return (size_t)pool_size(c->pool) * (size_t)worker_floats(kv) * sizeof(float) + 64;
 }
 
-void cpu_attn(void *ctx, struct tensor y, struct tensor q, const struct op_kv *kv, float scale, const struct op_rows *r)
+static struct attn start_attn(struct cpu *c, struct tensor y, struct tensor q, const struct op_kv *kv, float scale,
+                              const struct op_rows *r)
 {
-    struct cpu *c = ctx;
-    size_t mark = dev_mark(c->dev);
     struct attn t = { .c = c,
                       .y = y,
                       .q = q,
@@ -252,18 +259,164 @@ void cpu_attn(void *ctx, struct tensor y, struct tensor q, const struct op_kv *k
                       .group = (int)(q.ne[0] / kv->dim_k) / kv->n_head,
                       .buf = dev_scratch_bytes(c->dev, cpu_attn_need(c, y, q, kv, r)),
                       .buf_floats = worker_floats(kv) };
-    int64_t n = 0, keys = 0;
 
     t.parts = (t.group + QUERIES - 1) / QUERIES;
     while (t.group % t.parts != 0)
         t.parts++;
     t.heads = t.group / t.parts;
     t.rows = QUERIES / t.heads;
+    return t;
+}
+
+void cpu_attn(void *ctx, struct tensor y, struct tensor q, const struct op_kv *kv, float scale, const struct op_rows *r)
+{
+    struct cpu *c = ctx;
+    size_t mark = dev_mark(c->dev);
+    struct attn t = start_attn(c, y, q, kv, scale, r);
+    int64_t n = 0, keys = 0;
+
     for (int i = 0; i < r->n_seq; i++) {
         n += seq_pieces(&t, &r->seq[i]);
         keys += (r->seq[i].pos + r->seq[i].n) * r->seq[i].n;
     }
     int64_t cost = keys * t.group * kv->n_head * (kv->dim_k + kv->dim_v) / n;
     pool_for(c->pool, n, cpu_grain(c, n, cost, 1), attn_piece, &t);
+    dev_release(c->dev, mark);
+}
+
+/* ---- over chosen blocks ---- */
+
+unsigned char *cpu_index_at(const struct op_kv *kv, int slot, int64_t pos)
+{
+    int64_t before = kv->n_head * (quant_row_bytes(kv->type_k, kv->dim_k) + quant_row_bytes(kv->type_v, kv->dim_v));
+
+    return kv->pages + (size_t)kv->page[slot][pos / OP_KV_PAGE] * kv->page_bytes + OP_KV_PAGE * before +
+           pos % OP_KV_PAGE * quant_row_bytes(kv->type_x, kv->dim_x);
+}
+
+struct picked {
+    struct attn t;
+    const int32_t *pick;
+    const struct op_index *a;
+};
+
+/* What a query takes, in ascending order: positions `at` .. `end` - 1, then the next block. */
+struct walk {
+    const int32_t *pick;
+    int left, ratio;
+    int64_t at, end, pos;
+};
+
+static bool next_block(struct walk *w)
+{
+    if (w->left < 0)
+        return false;
+    if (w->left-- == 0) { /* the unfinished block */
+        w->at = (w->pos + 1) / w->ratio * w->ratio;
+        w->end = w->pos + 1;
+    } else {
+        w->at = (int64_t)*w->pick++ * w->ratio;
+        w->end = w->at + w->ratio;
+    }
+    return true;
+}
+
+/* Pieces of one page, of positions that follow each other. */
+struct page_part {
+    int n_parts, n;
+    int64_t at[OP_KV_PAGE];
+    int len[OP_KV_PAGE];
+};
+
+static void take_page(struct page_part *t, struct walk *w)
+{
+    int64_t page;
+
+    t->n_parts = t->n = 0;
+    while (w->at == w->end)
+        if (!next_block(w))
+            return;
+    page = w->at / OP_KV_PAGE;
+    do {
+        int64_t left = (page + 1) * OP_KV_PAGE - w->at, n = w->end - w->at < left ? w->end - w->at : left;
+
+        if (n > 0) {
+            t->at[t->n_parts] = w->at;
+            t->len[t->n_parts++] = (int)n;
+            t->n += (int)n;
+            w->at += n;
+        }
+    } while (w->at / OP_KV_PAGE == page && (w->at < w->end || (next_block(w) && w->at / OP_KV_PAGE == page)));
+}
+
+static void attend_picked(const struct picked *k, struct piece *p, struct walk w)
+{
+    const struct attn *t = &k->t;
+    const struct op_kv *kv = t->kv;
+    struct page_part part;
+
+    for (take_page(&part, &w); part.n > 0 && !cpu_stopped(t->c); take_page(&part, &w)) {
+        int at = 0, step = panel_step(kv->type_k);
+
+        for (int i = 0; i < part.n_parts; i++)
+            for (int j = 0, np; j < part.len[i]; j += np, at += np) {
+                np = part.len[i] - j < step ? part.len[i] - j : step;
+                t->c->kern->dots(p->score, at, decode_panel(t, p, part.at[i] + j, np, false), kv->dim_k, np, p->q, p->n,
+                                 kv->dim_k);
+            }
+        for (int j = 0; j < p->n; j++)
+            weigh_scores(t, p, j, part.n);
+        step = panel_step(kv->type_v);
+        at = 0;
+        for (int i = 0; i < part.n_parts; i++)
+            for (int j = 0, np; j < part.len[i]; j += np, at += np) {
+                const float *weight[QUERIES];
+
+                np = part.len[i] - j < step ? part.len[i] - j : step;
+                for (int q = 0; q < p->n; q++)
+                    weight[q] = p->score[q] + at;
+                t->c->kern->mix(p->ob, weight, p->n, decode_panel(t, p, part.at[i] + j, np, true), kv->dim_v, np,
+                                kv->dim_v);
+            }
+        for (int j = 0; j < p->n; j++)
+            t->c->kern->axpy(p->o[j], p->ob[j], 1.0f, kv->dim_v);
+    }
+    for (int j = 0; j < p->n; j++)
+        t->c->kern->scale(p->y[j], p->o[j], NULL, p->l[j] > 0 ? 1.0f / p->l[j] : 0, kv->dim_v);
+}
+
+/* A piece: a row, a KV head and some of its query heads. */
+static void picked_piece(void *ctx, int64_t begin, int64_t end, int worker)
+{
+    const struct picked *k = ctx;
+    const struct attn *t = &k->t;
+    const struct op_seq *s = t->r->seq;
+    int64_t each = (int64_t)t->kv->n_head * t->parts, at = 0;
+
+    for (int64_t i = begin; i < end; i++) {
+        while (i - at >= s->n * each)
+            at += s++->n * each;
+        int row = s->row + (int)((i - at) / each);
+        int64_t pos = s->pos + (row - s->row);
+        struct piece p;
+
+        start_piece(t, &p, s, row, 1, (int)((i - at) % each / t->parts), (int)((i - at) % t->parts),
+                    t->buf + worker * t->buf_floats);
+        attend_picked(k, &p, (struct walk){ k->pick + (int64_t)row * k->a->most, k->a->most, k->a->ratio, 0, 0, pos });
+    }
+}
+
+void cpu_attn_picked(void *ctx, struct tensor y, struct tensor q, const int32_t *pick, const struct op_kv *kv,
+                     float scale, const struct op_index *a, const struct op_rows *r)
+{
+    struct cpu *c = ctx;
+    size_t mark = dev_mark(c->dev);
+    struct picked k = { start_attn(c, y, q, kv, scale, r), pick, a };
+    int64_t n = 0;
+
+    for (int i = 0; i < r->n_seq; i++)
+        n += (int64_t)r->seq[i].n * kv->n_head * k.t.parts;
+    int64_t cost = (int64_t)(a->most + 1) * a->ratio * k.t.heads * (kv->dim_k + kv->dim_v);
+    pool_for(c->pool, n, cpu_grain(c, n, cost, 1), picked_piece, &k);
     dev_release(c->dev, mark);
 }

@@ -118,6 +118,7 @@ static const struct dev_table table = {
     .matmuls_need = cpu_matmuls_need,
     .matmul_need = cpu_matmul_need,
     .attn_need = cpu_attn_need,
+    .index_need = cpu_index_need,
     .moe_need = cpu_moe_need,
     .route_need = cpu_route_need,
     .scan_need = cpu_scan_need,

@@ -132,13 +132,28 @@ void cpu_geglu(void *ctx, struct tensor y, struct tensor gate, struct tensor up)
 void cpu_relu2(void *ctx, struct tensor y);
 void cpu_act(const struct cpu *c, float *y, const float *gate, const float *up, int64_t n, enum op_act act);
 void cpu_sigmoid_mul(void *ctx, struct tensor y, struct tensor g);
+void cpu_silu(void *ctx, struct tensor y, float s);
+void cpu_streams_mix(void *ctx, struct tensor y, struct tensor x, struct tensor g);
+void cpu_streams_add(void *ctx, struct tensor x, struct tensor y, struct tensor a);
+void cpu_streams_gate(void *ctx, struct tensor y, struct tensor key, struct tensor query, struct tensor value);
 void cpu_rows_pick(void *ctx, struct tensor y, struct tensor x, const int32_t *row);
 void cpu_heads_pick(void *ctx, struct tensor y, struct tensor x, int64_t dim, int64_t pitch, int64_t first);
 void cpu_rope(void *ctx, struct tensor x, const struct op_rope *a, const struct op_rows *r);
+/* Rows begin .. end - 1 of it, by the calling thread. */
+void cpu_rope_rows(struct tensor x, const struct op_rope *a, const int32_t *pos, int64_t begin, int64_t end);
 void cpu_hadamard(void *ctx, struct tensor y, struct tensor x, int64_t dim);
 void cpu_kv_store(void *ctx, struct tensor k, struct tensor v, const struct op_kv *kv, const struct op_rows *r);
 void cpu_attn(void *ctx, struct tensor y, struct tensor q, const struct op_kv *kv, float scale,
               const struct op_rows *r);
+void cpu_attn_picked(void *ctx, struct tensor y, struct tensor q, const int32_t *pick, const struct op_kv *kv,
+                     float scale, const struct op_index *a, const struct op_rows *r);
+void cpu_index_store(void *ctx, struct tensor k, const struct op_kv *kv, const struct op_index *a,
+                     const struct op_rows *r);
+void cpu_index_pick(void *ctx, int32_t *pick, struct tensor q, const struct op_kv *kv, const struct op_index *a,
+                    const struct op_rows *r);
+size_t cpu_index_need(void *ctx, const struct op_kv *kv, const struct op_index *a, const struct op_rows *r);
+/* Where a page has an indexer's key. */
+unsigned char *cpu_index_at(const struct op_kv *kv, int slot, int64_t pos);
 size_t cpu_attn_need(void *ctx, struct tensor y, struct tensor q, const struct op_kv *kv, const struct op_rows *r);
 void cpu_conv(void *ctx, struct tensor y, struct tensor x, const struct op_conv *a, const struct op_rows *r);
 void cpu_gdn(void *ctx, struct tensor y, struct tensor qkv, struct tensor alpha, struct tensor beta,

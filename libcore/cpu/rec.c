@@ -23,7 +23,7 @@ static const float *conv_in(const struct conv *t, const struct op_seq *s, int at
         return cpu_row(t->x, s->row + at) + c0;
     if (at >= -s->again)
         return cpu_log_row(rec, s, at) + c0;
-    return rec->data + s->slot * rec->floats + (at + s->again + t->a->taps - 1) * t->x.ne[0] + c0;
+    return rec->data + s->slot * rec->floats + (at + s->again + op_conv_back(t->a)) * t->x.ne[0] + c0;
 }
 
 /* The memory after the last certain row, and the log. */
@@ -31,7 +31,7 @@ static void conv_keep(const struct conv *t, const struct op_seq *s, int64_t c0, 
 {
     const struct op_rec *rec = &t->a->rec;
     float *past = rec->data + s->slot * rec->floats + c0, keep[(CONV_TAPS_MAX - 1) * CONV_BLOCK];
-    int old = t->a->taps - 1;
+    int old = op_conv_back(t->a);
 
     for (int j = 0; j < old; j++)
         memcpy(keep + j * n, conv_in(t, s, s->n - s->drafts - old + j, c0), (size_t)n * sizeof *keep);
@@ -48,13 +48,14 @@ static void conv_block(const struct conv *t, int i, int64_t c0, int64_t n)
     const struct op_seq *s = &t->r->seq[i];
     int64_t ch = t->x.ne[0];
     bool again = t->y.ne[1] > t->r->n;
+    int apart = a->apart > 1 ? a->apart : 1;
 
     for (int at = again ? -s->again : 0; at < s->n; at++) {
         const float *in[CONV_TAPS_MAX];
         float *y = cpu_row(t->y, cpu_scan_row(&a->rec, t->r, i, at)) + c0;
 
         for (int j = 0; j < a->taps; j++)
-            in[j] = conv_in(t, s, at - a->taps + 1 + j, c0);
+            in[j] = conv_in(t, s, at - (a->taps - 1 - j) * apart, c0);
         t->c->kern->conv(y, in, a->w + c0, ch, a->bias == NULL ? NULL : a->bias + c0, a->taps, n);
         if (a->silu)
             t->c->kern->silu(y, y, n);

@@ -36,6 +36,13 @@ static void rope_piece(void *ctx, int64_t begin, int64_t end, int worker)
     }
 }
 
+void cpu_rope_rows(struct tensor x, const struct op_rope *a, const int32_t *pos, int64_t begin, int64_t end)
+{
+    struct rope t = { x, a, pos };
+
+    rope_piece(&t, begin, end, 0);
+}
+
 void cpu_rope(void *ctx, struct tensor x, const struct op_rope *a, const struct op_rows *r)
 {
     struct cpu *c = ctx;

@@ -72,7 +72,7 @@ const char *gemm_fusion_name(enum gemm_fusion f)
 
 #define ELEM \
     "rms_norm rms_norm_gated add add_gated glu geglu relu2 sigmoid_mul mul scale rows_pick heads_pick rope " \
-    "hadamard"
+    "hadamard silu"
 
 static const struct gemm_launch launches[] = {
 #define FUSED(fusion, from, to, kernel, n) GEMM_FUSE_##fusion, NULL, from, to, BOTH, 0, kernel, n
@@ -112,6 +112,9 @@ static const struct gemm_launch launches[] = {
     { ALONE("top", 1, ANY, "head/logits_top", 3), .note = "without masks" },
     { ALONE("transfer", 1, ANY, "device/transfer", 2), .note = "the step's data; the answer and a flag for the host" },
     { ALONE(ELEM, 1, ANY, "elem/elem", 1), .note = NULL },
+    { ALONE("streams_mix streams_add streams_gate", 1, ANY, "elem/streams", 1), .note = NULL },
+    { ALONE("index_store", 1, ANY, "attn/attn_picked", 2), .note = "keys; keys of blocks" },
+    { ALONE("index_pick attn_picked", 1, ANY, "attn/attn_picked", 1), .note = NULL },
     { ALONE("conv", 1, FEW, "recur/conv", 1), .note = NULL },
     { ALONE("conv", MANY, ANY, "recur/conv", 2), .note = "of a sequence; its memory" },
     { ALONE("gdn kda ssm2", 1, ANY, "recur/conv", 1), .note = "decays" },

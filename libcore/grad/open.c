@@ -206,7 +206,8 @@ static void find_mix(struct finder *f)
 static bool supported(const struct arch_plan *p)
 {
     bool ok = p->attn.gated && p->attn.qk_norm && p->attn.rope == ROPE_HALVES && p->attn.dim_k == p->attn.dim_v &&
-              !p->relu2 && p->embd_scale == 1.0f && p->residual_scale == 1.0f && p->logit_scale == 1.0f;
+              p->streams.n == 1 && !p->relu2 && p->embd_scale == 1.0f && p->residual_scale == 1.0f &&
+              p->logit_scale == 1.0f;
 
     for (int i = 0; i < p->n_layer; i++)
         ok = ok && (p->layer[i].mixers == MIX_ATTN || p->layer[i].mixers == MIX_GDN) && p->layer[i].ffn != FFN_NONE &&

@@ -38,18 +38,19 @@ enum model_class model_class_of(struct str tensor, int n_layer)
         const char *part;
         enum model_class c;
     } rules[] = {
-        { "norm", MODEL_OTHER },         { "_exps.", MODEL_EXPERTS },      { "ffn_gate_inp", MODEL_ROUTER },
-        { "exp_probs_b", MODEL_ROUTER }, { "_shexp", MODEL_SHARED },       { "ffn_latent", MODEL_SHARED },
-        { "ffn_", MODEL_DENSE },         { "ssm_", MODEL_RECURRENT },      { "shortconv", MODEL_RECURRENT },
-        { "attn_qkv", MODEL_RECURRENT }, { "attn_gate", MODEL_RECURRENT }, { "attn_", MODEL_ATTENTION },
+        { "norm", MODEL_OTHER },          { "hc_", MODEL_OTHER },           { "indexer.", MODEL_ATTENTION },
+        { "_exps.", MODEL_EXPERTS },      { "ffn_gate_inp", MODEL_ROUTER }, { "exp_probs_b", MODEL_ROUTER },
+        { "_shexp", MODEL_SHARED },       { "ffn_latent", MODEL_SHARED },   { "ffn_", MODEL_DENSE },
+        { "ssm_", MODEL_RECURRENT },      { "shortconv", MODEL_RECURRENT }, { "attn_qkv", MODEL_RECURRENT },
+        { "attn_gate", MODEL_RECURRENT }, { "attn_", MODEL_ATTENTION },
     };
     struct str rest;
     int layer = layer_of(tensor, &rest);
 
     if (layer < 0)
-        return str_is(tensor, "token_embd.weight") ? MODEL_EMBEDDING
-               : str_is(tensor, "output.weight")   ? MODEL_OUTPUT
-                                                   : MODEL_OTHER;
+        return str_has(tensor, "token_embd.weight") ? MODEL_EMBEDDING
+               : str_is(tensor, "output.weight")    ? MODEL_OUTPUT
+                                                    : MODEL_OTHER;
     if (layer >= n_layer)
         return MODEL_MTP;
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)

@@ -76,37 +76,79 @@ static struct tensor front(const struct step *s, int i, struct tensor x)
     return sum;
 }
 
-void model_layer(const struct step *s, int i, struct tensor x)
+/* Side by side: outputs add up. */
+static void run_mixers(const struct step *s, int i, unsigned beside, struct tensor out, struct tensor in)
 {
-    const struct model *m = s->m;
-    const struct arch_layer_plan *l = &m->plan.layer[i];
     struct dev *d = s->d;
-    struct tensor in = dev_scratch(d, x.ne[0], x.ne[1]), out = dev_scratch(d, x.ne[0], x.ne[1]);
-    const bool fronted = m->plan.front && l->ffn != FFN_NONE;
-    const unsigned beside = fronted ? l->mixers & ~(unsigned)MIX_ATTN : l->mixers;
     bool first = true;
 
-    if (l->mixers != 0)
-        op_rms_norm(d, in, fronted ? front(s, i, x) : x, m->layer[i].mix_norm, x.ne[0], 0, m->plan.norm_eps);
     for (size_t j = 0; j < sizeof mixers / sizeof mixers[0]; j++) {
         size_t mark = dev_mark(d);
 
         if (!(beside & mixers[j].bit))
             continue;
-        struct tensor y = first ? out : dev_scratch(d, x.ne[0], x.ne[1]);
+        struct tensor y = first ? out : dev_scratch(d, out.ne[0], out.ne[1]);
         mixers[j].run(s, i, y, in);
-        if (!first) /* side by side: outputs add up before the residual */
+        if (!first)
             op_add(d, out, y, 1.0f);
         first = false;
         dev_release(d, mark);
     }
-    if (l->mixers != 0)
+}
+
+/* The same between hyper-connections. */
+static void streams_layer(const struct step *s, int i, struct tensor x)
+{
+    const struct arch_plan *p = &s->m->plan;
+    const struct layer_weights *w = &s->m->layer[i];
+    struct dev *d = s->d;
+    struct tensor in = dev_scratch(d, p->n_embd, x.ne[1]), out = dev_scratch(d, p->n_embd, x.ne[1]);
+    struct tensor a = dev_scratch(d, p->streams.n, x.ne[1]);
+
+    if (arch_plan_has_table(p, i))
+        model_add_table(s, x);
+    model_streams_mix(s, &w->mix_streams, in, a, x);
+    run_mixers(s, i, p->layer[i].mixers, out, in);
+    op_streams_add(d, x, out, a);
+    model_streams_mix(s, &w->ffn_streams, in, a, x);
+    (p->layer[i].ffn == FFN_MOE ? model_ffn_moe : model_ffn_dense)(s, i, out, in);
+    op_streams_add(d, x, out, a);
+}
+
+void model_layer(const struct step *s, int i, struct tensor x)
+{
+    const struct model *m = s->m;
+    const struct arch_layer_plan *l = &m->plan.layer[i];
+    struct dev *d = s->d;
+
+    if (m->plan.streams.n > 1) {
+        streams_layer(s, i, x);
+        return;
+    }
+    struct tensor in = dev_scratch(d, x.ne[0], x.ne[1]), out = dev_scratch(d, x.ne[0], x.ne[1]);
+    const bool fronted = m->plan.front && l->ffn != FFN_NONE;
+
+    if (l->mixers != 0) {
+        op_rms_norm(d, in, fronted ? front(s, i, x) : x, m->layer[i].mix_norm, x.ne[0], 0, m->plan.norm_eps);
+        run_mixers(s, i, fronted ? l->mixers & ~(unsigned)MIX_ATTN : l->mixers, out, in);
         op_add(d, x, out, m->plan.residual_scale);
+    }
     if (l->ffn == FFN_NONE || fronted)
         return;
     op_rms_norm(d, in, x, m->layer[i].ffn_norm, x.ne[0], 0, m->plan.norm_eps);
     (l->ffn == FFN_MOE ? model_ffn_moe : model_ffn_dense)(s, i, out, in);
     op_add(d, x, out, m->plan.residual_scale);
+}
+
+/* The rows that the head multiplies. */
+static void final_rows(const struct step *s, struct tensor y, struct tensor x)
+{
+    const struct model *m = s->m;
+
+    if (m->plan.streams.n > 1)
+        model_streams_mix(s, &m->out_streams, y, (struct tensor){ .type = QUANT_f32 }, x);
+    else
+        op_rms_norm(s->d, y, x, m->out_norm, x.ne[0], 0, m->plan.norm_eps);
 }
 
 /* All rows, in their order. */
@@ -124,13 +166,15 @@ static bool walk_layers(struct step *s, const struct model_step *st)
 {
     const struct model *m = s->m;
     struct dev *d = s->d;
-    int64_t n_embd = m->plan.n_embd;
-    struct tensor x = dev_scratch(d, n_embd, st->rows->n), last = dev_scratch(d, n_embd, st->rows->n);
+    int64_t n_embd = m->plan.n_embd, width = arch_plan_width(&m->plan);
+    struct tensor x = dev_scratch(d, width, st->rows->n), last = dev_scratch(d, n_embd, st->rows->n);
     float *hidden = st->hidden;
 
-    op_embed(d, x, m->embd, st->rows->token, NULL, m->plan.embd_scale);
+    op_embed(d, op_cols(x, 0, n_embd), m->embd, st->rows->token, NULL, m->plan.embd_scale);
     if (s->adapt != NULL)
-        model_adapt_embd(s, x, st->rows->token);
+        model_adapt_embd(s, op_cols(x, 0, n_embd), st->rows->token);
+    for (int j = 1; j < m->plan.streams.n; j++)
+        op_heads_pick(d, op_cols(x, j * n_embd, n_embd), x, n_embd, n_embd, 0);
     if (m->plan.front) {
         s->beside = dev_scratch(d, 2 * n_embd, st->rows->n);
         op_heads_pick(d, op_cols(s->beside, n_embd, n_embd), x, n_embd, n_embd, 0);
@@ -149,23 +193,31 @@ static bool walk_layers(struct step *s, const struct model_step *st)
             dev_submit(d);
     }
     if (st->hidden != NULL) {
-        op_rms_norm(d, last, x, m->out_norm, n_embd, 0, m->plan.norm_eps);
+        final_rows(s, last, x);
         (void)note_hidden(d, st, hidden, last);
     }
     for (int i = 0; st->taps != NULL && i < st->taps->n; i++) {
         struct tensor to = tap_of(st, i, m->plan.n_layer, n_embd, st->rows->n);
 
         if (to.data != NULL)
-            op_rms_norm(d, to, x, m->out_norm, n_embd, 0, m->plan.norm_eps);
+            final_rows(s, to, x);
     }
     if (st->n_pick == 0)
         return !dev_stopped(d);
     last.ne[1] = st->n_pick;
     if (!picks_all(st)) {
-        op_rows_pick(d, last, x, st->pick);
-        x = last;
+        struct tensor some = width == n_embd ? last : dev_scratch(d, width, st->n_pick);
+
+        op_rows_pick(d, some, x, st->pick);
+        x = some;
     }
-    op_rms_norm(d, last, x, m->out_norm, n_embd, 0, m->plan.norm_eps);
+    struct step picked = *s; /* whose rows have other lists of adapters */
+    struct model_adapt adapt = { 0 };
+    if (s->adapt != NULL) {
+        adapt = (struct model_adapt){ s->adapt->of, s->adapt->picked, s->adapt->picked };
+        picked.adapt = &adapt;
+    }
+    final_rows(&picked, last, x);
     struct tensor logits = rows_at(st->logits, m->plan.n_vocab, st->n_pick);
     op_matmul(d, logits, m->head, last);
     if (s->adapt != NULL)
@@ -210,7 +262,13 @@ static void cut_parts(struct step *s, struct op_seq *seq)
 
 enum err_code model_forward(const struct model *m, struct state *s, const struct model_step *st, struct err *e)
 {
-    struct step step = { .m = m, .d = m->dev, .state = s, .rows = st->rows, .adapt = st->adapt };
+    struct step step = { .m = m,
+                         .d = m->dev,
+                         .state = s,
+                         .rows = st->rows,
+                         .choice = st->parts + 2 * (int64_t)st->rows->n_seq,
+                         .table_row = st->table_row,
+                         .adapt = st->adapt };
 
     dev_begin(m->dev);
     model_fold(&step);
@@ -225,6 +283,8 @@ enum err_code model_forward(const struct model *m, struct state *s, const struct
             return e->code;
         return err_set(e, ERR_CANCEL, "interrupted");
     }
+    for (int i = 0; m->plan.table.ngram > 0 && i < st->rows->n_seq; i++)
+        state_note_tokens(s, st->rows->seq[i].slot, st->rows->token + st->rows->seq[i].row, st->rows->seq[i].n);
     for (int i = 0; i < st->rows->n_seq; i++)
         state_advance(s, st->rows->seq[i].slot, st->rows->seq[i].n, st->rows->seq[i].drafts);
     return dev_end(m->dev, e);

@@ -13,6 +13,7 @@ struct dev *model_dev(const struct model *m);
 struct dev *model_host(const struct model *m); /* the device of experts on the host; NULL: there are none */
 int model_step_rows(const struct model *m);    /* model_placement.step_rows */
 const struct arch_plan *model_plan(const struct model *m);
+int model_table_rows(const struct model *m); /* rows of an n-gram table that a token takes; 0: there is none */
 int64_t model_expert_bytes(const struct model *m, int layer); /* of one routed expert; 0: none in this layer */
 
 /* The rows of the residual stream that a step leaves on the device for a drafter, until the next step. `rows` has n
@@ -41,7 +42,8 @@ struct model_step {
     const struct op_top *top;        /* what to find in the logits; NULL: nothing */
     void *digest;                    /* on the device: [n_pick] answers of op_top */
     void *answer;                    /* on the host: the same */
-    struct op_seq *parts;            /* room for 2 * rows->n_seq */
+    struct op_seq *parts;            /* room for 4 * rows->n_seq */
+    int32_t *table_row;              /* room for model_table_rows() * rows->n; NULL: these are 0 */
     float *hidden;                   /* NULL, or [n_layer + 2][rows][n_embd]: run/internal.h */
     const struct model_taps *taps;   /* NULL: none */
     const struct model_adapt *adapt; /* NULL: none */

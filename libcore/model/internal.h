@@ -13,7 +13,9 @@
 struct attn_weights {
     struct tensor q; /* n_embd -> n_head * dim_k, twice that when gated */
     struct tensor k, v, o;
-    const float *q_norm, *k_norm; /* [dim_k]; NULL without qk_norm */
+    const float *q_norm, *k_norm;             /* [dim_k]; NULL without qk_norm */
+    struct tensor index_q, index_k;           /* of an indexer; data NULL: there is none */
+    const float *index_q_norm, *index_k_norm; /* [dim] */
 };
 
 struct mla_weights {
@@ -74,10 +76,26 @@ struct moe_weights {
     struct tensor latent_down, latent_up;             /* data NULL: none */
 };
 
+/* What makes a row of several streams, and gives a part's output back to them. */
+struct streams_weights {
+    const float *norm;      /* [streams * n_embd] */
+    struct tensor down, up; /* streams * n_embd -> rank -> streams * n_embd */
+    struct tensor inject;   /* streams * n_embd -> streams; data NULL: none */
+};
+
+/* See table.c. */
+struct table_weights {
+    struct tensor rows;                             /* [dim][rows], read by rows */
+    struct tensor key, value;                       /* n_embd -> streams * n_embd; n_embd -> n_embd */
+    const float *key_norm, *query_norm, *conv_norm; /* [streams * n_embd] */
+    const float *conv;                              /* [taps][streams * n_embd] */
+};
+
 struct layer_weights {
-    const float *mix_norm, *ffn_norm; /* [n_embd] */
+    const float *mix_norm, *ffn_norm; /* [n_embd]; NULL with several streams */
     const float *front_norm;          /* [2 n_embd]; this and front_mix if arch_plan.front */
     struct tensor front_mix;          /* n_embd -> n_embd */
+    struct streams_weights mix_streams, ffn_streams;
     struct attn_weights attn;
     struct mla_weights mla;
     struct gdn_weights gdn;
@@ -104,7 +122,9 @@ struct model {
     struct arch_plan plan;
     struct model_info info;
     struct tensor embd, head;
-    const float *out_norm;
+    const float *out_norm; /* NULL: out_streams */
+    struct streams_weights out_streams;
+    struct table_weights table;
     const float *rope_freq;      /* [n_rot / 2] */
     struct layer_weights *layer; /* [n_layer] */
     struct nextn_weights *nextn; /* NULL: none, or not asked for */
@@ -134,6 +154,8 @@ struct binder {
 struct tensor bind_mat(struct binder *b, const char *name, int64_t ne0, int64_t ne1, int64_t ne2);
 /* A matrix that only op_embed() reads. by_ids: also with ids in the device's memory, so it is there, too. */
 struct tensor bind_rows(struct binder *b, const char *name, int64_t ne0, int64_t ne1, bool by_ids);
+/* As bind_rows, of a tensor that adapters do not change. */
+struct tensor bind_table(struct binder *b, const char *name, int64_t ne0, int64_t ne1);
 /* Routed experts. Returns those for the device; *host gets those that stay on the host. */
 struct tensor bind_experts(struct binder *b, const char *name, int64_t ne0, int64_t ne1, int64_t n_expert,
                            struct tensor *host);
@@ -151,6 +173,8 @@ const float *bind_own(struct binder *b, const char *name, const float *v, int64_
  * [columns][n * rows]. */
 const float *bind_transposed(struct binder *b, const char *const *names, int n, int64_t columns, int64_t rows);
 
+/* Tensors of n blocks from `first` on stay in the file. */
+void bind_unread(const struct binder *b, int first, int n);
 /* ERR_UNSUPPORTED: a tensor of the file was not asked for. */
 enum err_code bind_all_used(const struct binder *b);
 
@@ -161,6 +185,8 @@ void model_bind_kda(struct layer_weights *l, const struct arch_plan *p, struct b
 void model_bind_ssm1(struct layer_weights *l, const struct arch_plan *p, struct binder *b);
 void model_bind_ssm2(struct layer_weights *l, const struct arch_plan *p, struct binder *b);
 void model_bind_conv(struct layer_weights *l, const struct arch_plan *p, struct binder *b);
+void model_bind_streams(struct streams_weights *w, const struct arch_plan *p, const char *name, struct binder *b);
+void model_bind_table(struct table_weights *w, const struct arch_plan *p, struct binder *b);
 void model_bind_dense(struct dense_weights *w, const struct arch_plan *p, int n_ff, struct binder *b);
 void model_bind_moe(struct moe_weights *w, const struct arch_plan *p, struct binder *b);
 
@@ -170,6 +196,8 @@ struct step {
     struct dev *d;
     struct state *state;
     const struct op_rows *rows;
+    struct op_seq *choice; /* room for 2 * rows->n_seq, for attention that chooses blocks */
+    int32_t *table_row;    /* [rows][heads of all orders] rows of the n-gram table; NULL: there is none */
     /* The rows that recurrent layers compute at a time. Usually this is all rows. If sequences append more rows than
      * undo keeps, the first part has their surplus rows (none of other sequences) and the second part all the rest; in
      * between, the base moves up. */
@@ -201,6 +229,7 @@ struct state_rec;
 typedef void model_scan_fn(const struct step *s, int layer, const struct op_rows *part, const struct state_rec *mem,
                            struct tensor o, struct tensor in);
 model_scan_fn model_scan_gdn, model_scan_kda, model_scan_ssm1, model_scan_ssm2, model_scan_conv;
+model_scan_fn model_scan_table; /* in: all inputs of the layer, the table's last; o: streams * n_embd */
 /* All parts of a step on the live memory. */
 void model_scan(const struct step *s, int layer, model_scan_fn *scan, struct tensor o, struct tensor in);
 /* A tensor for the convolution's results, for the part's rows and for the logged rows that are computed again. */
@@ -215,6 +244,11 @@ void model_replay_measure(const struct step *s);
 
 /* x += scale * (the outputs of the layer's mixers for norm(x)), then the same for its feed-forward. */
 void model_layer(const struct step *s, int layer, struct tensor x);
+/* y = a row of n_embd made of the streams x; a: what model_streams_add() takes, data NULL: nothing. */
+void model_streams_mix(const struct step *s, const struct streams_weights *w, struct tensor y, struct tensor a,
+                       struct tensor x);
+/* The streams x += what the n-gram table has for the step's tokens. */
+void model_add_table(const struct step *s, struct tensor x);
 /* y = the part's output for normalised input x; the residual add is the caller's. */
 void model_mix_attn(const struct step *s, int layer, struct tensor y, struct tensor x);
 void model_mix_mla(const struct step *s, int layer, struct tensor y, struct tensor x);

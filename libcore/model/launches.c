@@ -18,10 +18,33 @@
 #define HEADS(name, n)    { name, n, 0, 0, true }
 /* clang-format on */
 static const struct span spans[] = {
-    { BEGIN, 0, 0, GEMM_ALONE, { OP("transfer", 1), OP("embed", 1), IF(FRONTED, "heads_pick", 1) } },
+    { BEGIN,
+      0,
+      0,
+      GEMM_ALONE,
+      { OP("transfer", 1), OP("embed", 1), { "heads_pick", 1, STREAMED, 0, true }, IF(FRONTED, "heads_pick", 1) } },
 
     { FRONT, FIRST, 0, GEMM_ALONE, { OP("heads_pick", 1) } },
     { FRONT, 0, FIRST, GEMM_FUSE_ADD, { ADD_AFTER } },
+
+    { TABLE,
+      0,
+      0,
+      GEMM_ALONE,
+      { OP("embed", 1), OP("matmul", 2), OP("rms_norm", 2), OP("streams_gate", 1), OP("add", 1), OP("rms_norm", 1),
+        OP("conv", 1), OP("add", 1) } },
+
+    { STREAMS,
+      0,
+      0,
+      GEMM_ALONE,
+      { OP("rms_norm", 1),
+        IF(ADDED, "matmul", 2),
+        { "matmul", 1, 0, ADDED, 0 },
+        OP("silu", 1),
+        OP("matmul", 1),
+        OP("streams_mix", 1) } },
+    { STREAMS, ADDED, 0, GEMM_ALONE, { OP("streams_add", 1) } }, /* after the part */
 
     { MIX_ATTN,
       ONE_PIECE,
@@ -37,7 +60,9 @@ static const struct span spans[] = {
       ONE_PIECE,
       GEMM_ALONE,
       { IF(GATED, "heads_pick", 2), IF(GATED, "matmul", 2), IF(QK_NORM, "rms_norm", 2), IF(ROTARY, "rope", 2),
-        IF(ROTATED, "hadamard", 2), OP("kv_store", 1), OP("attn", 1) } },
+        IF(ROTATED, "hadamard", 2), OP("kv_store", 1), IF(INDEXED, "matmul", 2), IF(INDEXED, "index_store", 1),
+        OP("attn", 1), IF(CHOSEN, "rms_norm", 1), IF(CHOSEN, "rope", 1), IF(CHOSEN, "index_pick", 1),
+        IF(CHOSEN, "attn_picked", 1) } },
     { MIX_ATTN, GATED, ONE_PIECE, GEMM_FUSE_GATE, { OP("sigmoid_mul", 1), ADD_AFTER } },
     { MIX_ATTN, 0, ONE_PIECE | GATED, GEMM_FUSE_ADD, { ADD_AFTER } },
 
@@ -58,8 +83,10 @@ static const struct span spans[] = {
     { MIX_GDN, ALPHA_BETA, 0, NORM_OF(3) },
     { MIX_GDN, ALPHA_BETA, 0, GEMM_ALONE, { OP("heads_pick", 2) } },
     { MIX_GDN, ONE_PIECE, 0, GEMM_FUSE_DELTA, { OP("conv", 1), OP("gdn", 1), OP("rms_norm_gated", 1), ADD_AFTER } },
-    { MIX_GDN, 0, ONE_PIECE, GEMM_ALONE, { OP("conv", 1), OP("gdn", 1), OP("rms_norm_gated", 1) } },
-    { MIX_GDN, 0, ONE_PIECE, GEMM_FUSE_ADD, { ADD_AFTER } },
+    { MIX_GDN, 0, ONE_PIECE | SIGMOID, GEMM_ALONE, { OP("conv", 1), OP("gdn", 1), OP("rms_norm_gated", 1) } },
+    { MIX_GDN, 0, ONE_PIECE | SIGMOID, GEMM_FUSE_ADD, { ADD_AFTER } },
+    { MIX_GDN, SIGMOID, 0, GEMM_ALONE, { OP("conv", 1), OP("gdn", 1), OP("rms_norm", 1) } },
+    { MIX_GDN, SIGMOID, 0, GEMM_FUSE_GATE, { OP("sigmoid_mul", 1), ADD_AFTER } },
 
     { MIX_KDA, LOW_RANK, 0, NORM_OF(4) },
     { MIX_KDA, 0, LOW_RANK, NORM_OF(6) },
@@ -105,7 +132,7 @@ static const struct span spans[] = {
       { OP("rms_norm", 1), OP("router", 1), OP("route", 1), OP("moe", 1), IF(SHARED, "matmul", 2), IF(SHARED, "glu", 1),
         IF(SHARED, "matmul", 1), IF(OPEN, "router", 1), IF(OPEN, "add_gated", 1), IF(LAST_ADDS, "add", 1),
         OP("add", 1) } },
-    { EXPERTS, 0, ONE_PIECE, GEMM_FUSE_NORM, { OP("rms_norm", 1), OP("router", 1) } },
+    { EXPERTS, 0, ONE_PIECE, GEMM_FUSE_NORM, { IF(FIRST, "rms_norm", 1), OP("router", 1) } },
     { EXPERTS, 0, ONE_PIECE, GEMM_ALONE, { OP("route", 1), IF(LATENT, "matmul", 1), OP("moe", 1) } },
     { EXPERTS, LATENT, ONE_PIECE | SHARED, GEMM_FUSE_ADD, { ADD_AFTER } },
     { EXPERTS, LATENT | SHARED, ONE_PIECE, GEMM_ALONE, { OP("matmul", 1) } },
@@ -114,11 +141,11 @@ static const struct span spans[] = {
     { EXPERTS, SHARED, ONE_PIECE | GATED, GEMM_ALONE, { OP("matmul", 1), OP("relu2", 1) } },
     { EXPERTS, SHARED, ONE_PIECE | GATED, GEMM_FUSE_ADD, { OP("matmul", 1), IF(LAST_ADDS, "add", 1) } },
     { EXPERTS, OPEN, ONE_PIECE, GEMM_ALONE, { OP("router", 1), OP("add_gated", 1) } },
-    { EXPERTS, SHARED, ONE_PIECE, GEMM_ALONE, { OP("add", 1) } },
-    { EXPERTS, 0, ONE_PIECE | SHARED | LATENT, GEMM_ALONE, { OP("add", 1) } },
+    { EXPERTS, SHARED, ONE_PIECE, GEMM_ALONE, { IF(FIRST, "add", 1) } },
+    { EXPERTS, 0, ONE_PIECE | SHARED | LATENT, GEMM_ALONE, { IF(FIRST, "add", 1) } },
 
     { END, 0, 0, GEMM_ALONE, { IF(PICKED, "rows_pick", 1) } },
-    { END, 0, 0, GEMM_FUSE_NORM, { OP("rms_norm", 1), OP("matmul", 1) } },
+    { END, 0, 0, GEMM_FUSE_NORM, { IF(FIRST, "rms_norm", 1), OP("matmul", 1) } },
     { END, 0, 0, GEMM_ALONE, { IF(SCALED, "scale", 1), IF(DIGEST, "top", 1) } },
 };
 #undef NORM_OF
@@ -139,7 +166,8 @@ static size_t write_facts(char *to, size_t size, unsigned when, unsigned unless)
     static const char *const name[] = { "first",      "added",        "gated",    "qk_norm",  "rotary", "rotated",
                                         "alpha_beta", "norm",         "dt_norm",  "b_norm",   "c_norm", "shared",
                                         "open",       "latent",       "picked",   "scaled",   "digest", "last",
-                                        "whole",      "norm_product", "low_rank", "up_gated", "fronted" };
+                                        "whole",      "norm_product", "low_rank", "up_gated", "fronted",
+                                        "sigmoid", "indexed", "chosen", "streamed" };
     size_t at = 0;
 
     to[0] = '\0';
@@ -154,7 +182,7 @@ static size_t write_facts(char *to, size_t size, unsigned when, unsigned unless)
 bool model_span_at(int i, struct model_span *out)
 {
     static const char *const part[] = { "attention", "mla",   "gdn",     "kda",   "mamba", "mamba2", "conv",
-                                        NULL,        "dense", "experts", "begin", "end",   "front" };
+                                        NULL,        "dense", "experts", "begin", "end",   "front", "streams", "table" };
     const struct span *s = model_span(i);
     size_t at = 0;
     int bit = 0;

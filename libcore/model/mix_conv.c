@@ -16,7 +16,7 @@ void model_bind_conv(struct layer_weights *l, const struct arch_plan *p, struct 
 void model_scan_conv(const struct step *s, int layer, const struct op_rows *part, const struct state_rec *mem,
                      struct tensor o, struct tensor in)
 {
-    const struct op_conv conv = { s->m->plan.taps, s->m->layer[layer].conv.conv, NULL, false, mem->conv };
+    const struct op_conv conv = { s->m->plan.taps, s->m->layer[layer].conv.conv, NULL, false, mem->conv, 1 };
 
     op_conv(s->d, o, in, &conv, part);
 }

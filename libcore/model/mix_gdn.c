@@ -31,7 +31,7 @@ void model_scan_gdn(const struct step *s, int layer, const struct op_rows *part,
     const struct arch_plan *p = &s->m->plan;
     const struct arch_gdn_plan *g = &p->gdn;
     const struct gdn_weights *w = &s->m->layer[layer].gdn;
-    const struct op_conv conv = { p->taps, w->conv, NULL, true, mem->conv };
+    const struct op_conv conv = { p->taps, w->conv, NULL, true, mem->conv, 1 };
     const struct op_gdn rule = {
         g->n_k, g->n_v, g->dim, g->dim_v, g->k_grouped, p->norm_eps, w->a, w->dt_bias, mem->rec
     };
@@ -69,6 +69,11 @@ void model_mix_gdn(const struct step *s, int layer, struct tensor y, struct tens
         model_muls(s, made, 4, x);
     }
     model_scan(s, layer, model_scan_gdn, o, in);
-    op_rms_norm_gated(d, o, o, z, w->norm, g->dim_v, g->dim_v, p->norm_eps);
+    if (g->sigmoid) {
+        op_rms_norm(d, o, o, w->norm, g->dim_v, g->dim_v, p->norm_eps);
+        op_sigmoid_mul(d, o, z);
+    } else {
+        op_rms_norm_gated(d, o, o, z, w->norm, g->dim_v, g->dim_v, p->norm_eps);
+    }
     model_mul(s, y, w->out, o);
 }

@@ -33,7 +33,7 @@ void model_scan_kda(const struct step *s, int layer, const struct op_rows *part,
 {
     const struct arch_plan *p = &s->m->plan;
     const struct kda_weights *w = &s->m->layer[layer].kda;
-    const struct op_conv conv = { p->taps, w->conv, NULL, true, mem->conv };
+    const struct op_conv conv = { p->taps, w->conv, NULL, true, mem->conv, 1 };
     const struct op_kda rule = { p->gdn.n_v, p->gdn.dim, p->norm_eps, w->a, w->dt_bias, mem->rec, p->gdn.decay_bound };
     int64_t inner = (int64_t)p->gdn.n_v * p->gdn.dim;
     struct tensor mixed = model_mixed(s, &mem->conv, part, 3 * inner);

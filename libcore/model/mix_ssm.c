@@ -39,7 +39,7 @@ static void ssm1_conv(const struct step *s, int layer, const struct op_rows *par
                       struct tensor mixed, struct tensor x)
 {
     const struct ssm_weights *w = &s->m->layer[layer].ssm;
-    const struct op_conv conv = { s->m->plan.taps, w->conv, w->conv_bias, true, mem->conv };
+    const struct op_conv conv = { s->m->plan.taps, w->conv, w->conv_bias, true, mem->conv, 1 };
 
     op_conv(s->d, mixed, x, &conv, part);
 }
@@ -128,7 +128,7 @@ void model_scan_ssm2(const struct step *s, int layer, const struct op_rows *part
     const struct arch_plan *p = &s->m->plan;
     const struct arch_ssm_plan *m = &p->ssm;
     const struct ssm_weights *w = &s->m->layer[layer].ssm;
-    const struct op_conv conv = { p->taps, w->conv, w->conv_bias, true, mem->conv };
+    const struct op_conv conv = { p->taps, w->conv, w->conv_bias, true, mem->conv, 1 };
     const struct op_ssm2 rule = { m->n_head, m->inner / m->n_head, m->n_group, m->n_state, w->a,
                                   w->d,      w->dt_bias,           mem->rec };
     int64_t channels = arch_plan_conv_channels(p, layer);

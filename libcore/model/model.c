@@ -37,12 +37,18 @@ static void bind_layer(struct model *m, struct binder *b, const struct model_exp
         w->front_norm = bind_vec(b, "post_attention_norm.weight", (int64_t)2 * m->plan.n_embd);
         w->front_mix = bind_mat(b, "ssm_mix.weight", m->plan.n_embd, m->plan.n_embd, 1);
     }
-    if (l->mixers != 0)
+    if (m->plan.streams.n > 1) {
+        model_bind_streams(&w->mix_streams, &m->plan, "hc_attn", b);
+        model_bind_streams(&w->ffn_streams, &m->plan, "hc_ffn", b);
+    } else if (l->mixers != 0) {
         w->mix_norm = bind_vec(b, "attn_norm.weight", m->plan.n_embd);
+    }
+    if (arch_plan_has_table(&m->plan, i))
+        model_bind_table(&m->table, &m->plan, b);
     for (size_t j = 0; j < sizeof mixers / sizeof mixers[0]; j++)
         if (l->mixers & mixers[j].bit)
             mixers[j].bind(w, &m->plan, b);
-    if (l->ffn != FFN_NONE)
+    if (l->ffn != FFN_NONE && m->plan.streams.n == 1)
         /* a layer that has nothing else keeps its one norm under attn_norm */
         w->ffn_norm = bind_vec(b, l->mixers != 0 ? m->plan.ffn_norm : "attn_norm.weight", m->plan.n_embd);
     if (l->ffn == FFN_MOE)
@@ -131,13 +137,17 @@ static enum err_code bind_all(struct model *m, const struct gguf *g, const struc
         m->head = m->embd = bind_mat(&b, "token_embd.weight", p->n_embd, p->n_vocab, 1);
         b.as_stored = o->placement.as_stored;
     }
-    m->out_norm = bind_vec(&b, p->out_norm, p->n_embd);
+    if (p->streams.n > 1)
+        model_bind_streams(&m->out_streams, p, "output_hc", &b);
+    else
+        m->out_norm = bind_vec(&b, p->out_norm, p->n_embd);
     for (int i = 0; i < p->n_layer && e->code == ERR_OK; i++) {
         bind_layer(m, &b, o->placement.experts, i);
         if (e->code == ERR_OK && !progress_tick(o->progress, (uint64_t)i + 1, (uint64_t)p->n_layer))
             return err_set(e, ERR_CANCEL, "interrupted");
     }
     bind_nextns(m, &b, o->nextn);
+    bind_unread(&b, p->n_layer + p->n_nextn, p->n_unread);
     return bind_all_used(&b);
 }
 
@@ -149,6 +159,7 @@ static void fill_info(struct model *m, const struct gguf *g)
     f->n_layer = m->plan.n_layer;
     f->n_vocab = m->plan.n_vocab;
     f->n_embd = m->plan.n_embd;
+    f->n_streams = m->plan.streams.n;
     f->ctx_train = m->plan.ctx_train;
     for (size_t i = 0; i < gguf_n_tensors(g); i++) {
         const struct gguf_tensor *t = gguf_tensor_at(g, i);
@@ -298,6 +309,11 @@ int64_t model_expert_bytes(const struct model *m, int layer)
     for (int i = 0; m->plan.layer[layer].ffn == FFN_MOE && i < 3; i++)
         n += all[i].ne[0] == 0 ? 0 : all[i].ne[1] * quant_row_bytes(all[i].type, all[i].ne[0]);
     return n;
+}
+
+int model_table_rows(const struct model *m)
+{
+    return m->plan.table.ngram > 0 ? (m->plan.table.ngram - 1) * m->plan.table.heads : 0;
 }
 
 struct dev *model_host(const struct model *m)

@@ -45,6 +45,7 @@ struct model_info {
     int n_nextn;      /* multi-token-prediction blocks that a drafter can use; a step does not use them */
     int32_t n_vocab;  /* logits per row */
     int32_t n_embd;
+    int n_streams;      /* rows of n_embd of the residual stream; 1 but with hyper-connections */
     int64_t ctx_train;  /* context length the file states, tokens */
     int n_used;         /* routed experts for each token; 0: the model has none */
     int n_used_trained; /* likewise, as the file says */

@@ -60,9 +60,12 @@ static void replay_rows(const struct step *s, int slot, int64_t pos, int n, bool
         if (scan == NULL)
             continue;
         struct state_rec mem = on_base ? state_base(s->state, i) : state_live(s->state, i);
-        mem.conv.log.most = mem.rec.log.most = state_log_rows(s->state);
-        scan(s, i, &rows, &mem, dev_scratch(s->d, arch_plan_scan_floats(&s->m->plan, i), 0),
-             dev_scratch(s->d, arch_plan_input_floats(&s->m->plan, i), 0));
+        mem.conv.log.most = mem.rec.log.most = mem.table.log.most = state_log_rows(s->state);
+        struct tensor in = dev_scratch(s->d, arch_plan_input_floats(&s->m->plan, i), 0);
+
+        if (arch_plan_has_table(&s->m->plan, i))
+            model_scan_table(s, i, &rows, &mem, dev_scratch(s->d, arch_plan_width(&s->m->plan), 0), in);
+        scan(s, i, &rows, &mem, dev_scratch(s->d, arch_plan_scan_floats(&s->m->plan, i), 0), in);
         dev_release(s->d, mark);
     }
 }

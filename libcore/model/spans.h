@@ -31,14 +31,21 @@ enum {
     LOW_RANK = 1 << 20,     /* Kimi delta attention: gates by two products; latent attention: queries */
     UP_GATED = 1 << 21,     /* arch_plan */
     FRONTED = 1 << 22,      /* some layers have parts in front of the recurrent mixer */
+    SIGMOID = 1 << 23,      /* gated delta net: the output gate */
+    INDEXED = 1 << 24,      /* attention that chooses blocks */
+    CHOSEN = 1 << 25,       /* some rows have a choice */
+    STREAMED = 1 << 26,     /* hyper-connections */
 };
+/* parts, beside enum arch_mixer; STREAMS: hyper-connections around a part, TABLE: what a table of n-grams adds */
 enum {
     DENSE = 1 << 8,
     EXPERTS = 1 << 9,
     BEGIN = 1 << 10,
     END = 1 << 11,
-    FRONT = 1 << 12
-}; /* parts, beside enum arch_mixer */
+    FRONT = 1 << 12,
+    STREAMS = 1 << 13,
+    TABLE = 1 << 14
+};
 
 /* Operations of a part that follow each other. fusion: how they go together, if they do; GEMM_ALONE: they never do. `n`
  * products in an entry have the same input. */

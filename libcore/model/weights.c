@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* weights.c - finds a plan's tensors in the file and checks their shapes. */
 #include <stdio.h>
+#include <string.h>
 
 #include "gemm/gemm.h"
 #include "gguf/gguf.h"
@@ -134,7 +135,7 @@ struct tensor bind_mat(struct binder *b, const char *name, int64_t ne0, int64_t 
                             .of = number_of(b, t) }; /* never written */
 }
 
-struct tensor bind_rows(struct binder *b, const char *name, int64_t ne0, int64_t ne1, bool by_ids)
+static struct tensor rows_only(struct binder *b, const char *name, int64_t ne0, int64_t ne1, bool by_ids, bool adapts)
 {
     const struct gguf_tensor *t = need_shape(b, name, ne0, ne1, 1);
     char full[128];
@@ -158,7 +159,17 @@ struct tensor bind_rows(struct binder *b, const char *name, int64_t ne0, int64_t
                             .stride = ne0,
                             .pitch = ne1,
                             .data = (void *)(uintptr_t)p,
-                            .of = number_of(b, t) };
+                            .of = adapts ? number_of(b, t) : 0 };
+}
+
+struct tensor bind_rows(struct binder *b, const char *name, int64_t ne0, int64_t ne1, bool by_ids)
+{
+    return rows_only(b, name, ne0, ne1, by_ids, true);
+}
+
+struct tensor bind_table(struct binder *b, const char *name, int64_t ne0, int64_t ne1)
+{
+    return rows_only(b, name, ne0, ne1, false, false);
 }
 
 /* Experts that stay on the host, in the mapped file or copied. */
@@ -301,6 +312,20 @@ const float *bind_transposed(struct binder *b, const char *const *names, int n, 
                 out[(c * n + i) * rows + r] = v[r * columns + c];
     }
     return to_device(b, names[0], out, (size_t)(columns * rows * n) * sizeof *out);
+}
+
+void bind_unread(const struct binder *b, int first, int n)
+{
+    for (int block = first; block < first + n; block++) {
+        char start[32];
+        const size_t len = (size_t)snprintf(start, sizeof start, "blk.%d.", block);
+
+        for (size_t i = 0; i < gguf_n_tensors(b->g); i++) {
+            const struct str name = gguf_tensor_at(b->g, i)->name;
+
+            b->used[i] |= name.n > len && memcmp(name.p, start, len) == 0;
+        }
+    }
 }
 
 /* A tensor that nothing reads (a bias, a scale) would make the output wrong without a word. */

@@ -25,7 +25,8 @@ enum {
 struct absent {
     size_t held;
     size_t work, reserved; /* the most that an operation needs; counted of it and of rows */
-    size_t rows_bytes;     /* of the matrix of which rows are read from the host; 0: none */
+    size_t rows_bytes;     /* of the first matrix of which rows are read from the host; 0: none */
+    int tables;            /* more such matrices, whose rows of a step are taken to be as large */
     int64_t rows, outputs; /* the most of a step; the most of a product's matrix: the vocabulary */
 };
 
@@ -115,7 +116,7 @@ static bool reserve(void *ctx)
 {
     struct absent *a = ctx;
     size_t row = a->outputs > 0 ? a->rows_bytes / (size_t)a->outputs : 0;
-    size_t all = pieces(a->work) + (row > 0 ? pieces(row * (size_t)a->rows) : 0);
+    size_t all = pieces(a->work) + (row > 0 ? pieces(row * (size_t)a->rows * (size_t)(1 + a->tables)) : 0);
 
     if (all > a->reserved) {
         a->held += all - a->reserved;
@@ -144,9 +145,10 @@ static const void *weights_rows(void *ctx, const void *host, size_t n)
 {
     struct absent *a = ctx;
 
-    if (a->rows_bytes > 0)
+    if (a->tables > 0)
         return count_weights(ctx, host, n);
-    a->rows_bytes = n;
+    a->tables = a->rows_bytes > 0;
+    a->rows_bytes = a->rows_bytes > 0 ? a->rows_bytes : n;
     return host;
 }
 

@@ -311,6 +311,38 @@ static void check_scale(void *ctx, struct tensor y, float s)
     dev_check_rows(c, &k, y);
 }
 
+static void check_silu(void *ctx, struct tensor y, float s)
+{
+    BEGIN(silu, y, y);
+    op_silu(c->tested, y, s);
+    op_silu(c->spec, T(y), s);
+    dev_check_rows(c, &k, y);
+}
+
+static void check_streams_mix(void *ctx, struct tensor y, struct tensor x, struct tensor g)
+{
+    BEGIN(streams_mix, y, x);
+    op_streams_mix(c->tested, y, x, g);
+    op_streams_mix(c->spec, T(y), T(x), T(g));
+    dev_check_rows(c, &k, y);
+}
+
+static void check_streams_add(void *ctx, struct tensor x, struct tensor y, struct tensor a)
+{
+    BEGIN(streams_add, x, y);
+    op_streams_add(c->tested, x, y, a);
+    op_streams_add(c->spec, T(x), T(y), T(a));
+    dev_check_rows(c, &k, x);
+}
+
+static void check_streams_gate(void *ctx, struct tensor y, struct tensor key, struct tensor query, struct tensor value)
+{
+    BEGIN(streams_gate, y, key);
+    op_streams_gate(c->tested, y, key, query, value);
+    op_streams_gate(c->spec, T(y), T(key), T(query), T(value));
+    dev_check_rows(c, &k, y);
+}
+
 static void check_rows_pick(void *ctx, struct tensor y, struct tensor x, const int32_t *row)
 {
     BEGIN(rows_pick, y, x);
@@ -368,7 +400,80 @@ static void check_attn(void *ctx, struct tensor y, struct tensor q, const struct
     NEED(op_attn(d_, y, q, kv, scale, r));
     op_attn(c->tested, y, q, kv, scale, r);
     op_attn(c->spec, T(y), T(q), &m, scale, r);
-    dev_check_rows(c, &k, y);
+    for (int i = 0; i < r->n_seq; i++)
+        dev_check_rows(c, &k, op_slice(y, r->seq[i].row, r->seq[i].n));
+}
+
+/* The same indexer, in the mirror. */
+static struct op_index index_of(struct check *c, const struct op_index *a)
+{
+    struct op_index m = *a;
+
+    m.norm = P(a->norm);
+    m.rope.freq = P(a->rope.freq);
+    return m;
+}
+
+static void check_index_store(void *ctx, struct tensor key, const struct op_kv *kv, const struct op_index *a,
+                              const struct op_rows *r)
+{
+    BEGIN(index_store, key, key);
+    struct op_kv m = *kv;
+    const struct op_index x = index_of(c, a);
+
+    m.pages = P(kv->pages);
+    op_index_store(c->tested, key, kv, a, r);
+    op_index_store(c->spec, T(key), &m, &x, r);
+    dev_check_index(c, &k, kv, a->ratio, r);
+}
+
+/* Where two blocks are nearly as good, rounding may swap them: what follows is computed from the tested choice. */
+static void check_index_pick(void *ctx, int32_t *pick, struct tensor q, const struct op_kv *kv,
+                             const struct op_index *a, const struct op_rows *r)
+{
+    BEGIN(index_pick, q, q);
+    struct op_kv m = *kv;
+    const struct op_index x = index_of(c, a);
+    const size_t n = (size_t)q.ne[1] * (size_t)a->most;
+    int32_t *want = P(pick);
+    int64_t all = 0, other = 0;
+
+    m.pages = P(kv->pages);
+    NEED(op_index_pick(d_, pick, q, kv, a, r));
+    op_index_pick(c->tested, pick, q, kv, a, r);
+    op_index_pick(c->spec, want, T(q), &m, &x, r);
+    const int32_t *got = (const void *)dev_check_fetch(c, pick, n * sizeof *got);
+    for (int i = 0; got != NULL && i < r->n_seq; i++)
+        for (int j = 0; j < r->seq[i].n && c->found[0] == '\0'; j++) {
+            const int64_t row = (int64_t)(r->seq[i].row + j) * a->most, blocks = (r->seq[i].pos + j + 1) / a->ratio;
+
+            for (int64_t at = row; at < row + a->most; at++) {
+                all++;
+                other += got[at] != want[at];
+                if (got[at] < 0 || got[at] >= blocks || (at > row && got[at] <= got[at - 1]) ||
+                    (c->exact && got[at] != want[at]))
+                    dev_check_report(c, &k, "block", "chosen", got[at], want[at]);
+            }
+        }
+    if (c->found[0] == '\0' && other * 4 > all + 64)
+        dev_check_report(c, &k, "blocks", "chosen otherwise", (double)other, 0);
+    if (got != NULL)
+        memcpy(want, got, n * sizeof *got);
+}
+
+static void check_attn_picked(void *ctx, struct tensor y, struct tensor q, const int32_t *pick, const struct op_kv *kv,
+                              float scale, const struct op_index *a, const struct op_rows *r)
+{
+    BEGIN(attn_picked, y, q);
+    struct op_kv m = *kv;
+    const struct op_index x = index_of(c, a);
+
+    m.pages = P(kv->pages);
+    NEED(op_attn_picked(d_, y, q, pick, kv, scale, a, r));
+    op_attn_picked(c->tested, y, q, pick, kv, scale, a, r);
+    op_attn_picked(c->spec, T(y), T(q), P(pick), &m, scale, &x, r);
+    for (int i = 0; i < r->n_seq; i++)
+        dev_check_rows(c, &k, op_slice(y, r->seq[i].row, r->seq[i].n));
 }
 
 /* The same memory of a recurrent layer, on the host. */
@@ -382,7 +487,7 @@ static struct op_rec rec_of(struct check *c, struct op_rec rec)
 static void check_conv(void *ctx, struct tensor y, struct tensor x, const struct op_conv *a, const struct op_rows *r)
 {
     BEGIN(conv, y, x);
-    const struct op_conv m = { a->taps, P(a->w), P(a->bias), a->silu, rec_of(c, a->rec) };
+    const struct op_conv m = { a->taps, P(a->w), P(a->bias), a->silu, rec_of(c, a->rec), a->apart };
 
     op_conv(c->tested, y, x, a, r);
     op_conv(c->spec, T(y), T(x), &m, r);

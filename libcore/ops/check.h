@@ -51,5 +51,7 @@ void dev_check_rec(struct check *c, const struct call *k, const struct op_rec *r
 /* The convolution's: without what lies in rows for what is computed again and was not needed. */
 void dev_check_mixed(struct check *c, const struct call *k, struct tensor y, const struct op_rec *rec,
                      const struct op_rows *r);
+/* Keys of an indexer. */
+void dev_check_index(struct check *c, const struct call *k, const struct op_kv *kv, int ratio, const struct op_rows *r);
 void dev_check_kv(struct check *c, const struct call *k, const struct op_kv *kv, const struct op_rows *r);
 #endif

@@ -17,7 +17,8 @@ static const float allowed[DEV_OP_N] = {
     [DEV_OP_conv] = 1e-5f,      [DEV_OP_glu] = 1e-5f,     [DEV_OP_rope] = 1e-5f,      [DEV_OP_rms_norm_gated] = 1e-5f,
     [DEV_OP_moe_pairs] = 4e-3f, [DEV_OP_hand_in] = 4e-3f, [DEV_OP_moe_sum] = 1e-5f,   [DEV_OP_route] = 1e-4f,
     [DEV_OP_adapt] = 1e-4f,     [DEV_OP_add] = 1e-6f,     [DEV_OP_add_gated] = 1e-5f, [DEV_OP_sigmoid_mul] = 1e-5f,
-    [DEV_OP_geglu] = 1e-5f,
+    [DEV_OP_geglu] = 1e-5f,     [DEV_OP_silu] = 1e-5f,    [DEV_OP_streams_mix] = 1e-5f, [DEV_OP_streams_add] = 1e-5f,
+    [DEV_OP_streams_gate] = 1e-4f, [DEV_OP_attn_picked] = 2e-4f, [DEV_OP_index_store] = 1e-3f,
 };
 
 static const char *const names[DEV_OP_N] = {
@@ -213,4 +214,38 @@ void dev_check_kv(struct check *c, const struct call *k, const struct op_kv *kv,
                 if (!same_kv_rows(c, k, kv, r->seq[i].slot, pos, n, h / 2, h % 2))
                     return;
         }
+}
+
+void dev_check_index(struct check *c, const struct call *k, const struct op_kv *kv, int ratio, const struct op_rows *r)
+{
+    const int64_t bytes = quant_row_bytes(kv->type_x, kv->dim_x);
+    float *v = malloc((size_t)kv->dim_x * 2 * sizeof *v);
+
+    if (v == NULL)
+        c->no_memory = true;
+    for (int i = 0; v != NULL && i < r->n_seq; i++)
+        for (int64_t pos = r->seq[i].pos; pos < r->seq[i].pos + r->seq[i].n && c->found[0] == '\0'; pos++) {
+            unsigned char *p = kv->pages + (size_t)kv->page[r->seq[i].slot][pos / OP_KV_PAGE] * kv->page_bytes +
+                               OP_KV_PAGE * kv->n_head *
+                                   (quant_row_bytes(kv->type_k, kv->dim_k) + quant_row_bytes(kv->type_v, kv->dim_v)) +
+                               pos % OP_KV_PAGE * bytes;
+            unsigned char *want = dev_check_mirror(c, p);
+            const unsigned char *got = dev_check_fetch(c, p, (size_t)bytes);
+            char where[64];
+
+            if (got == NULL)
+                break;
+            quant_types[kv->type_x]->decode(v, got, kv->dim_x);
+            quant_types[kv->type_x]->decode(v + kv->dim_x, want, kv->dim_x);
+            /* only blocks' keys are computed */
+            int64_t at = (pos + 1) % ratio == 0 ? worst(c, k, 0, v, v + kv->dim_x, kv->dim_x) : -1;
+            if (at < 0 && (pos + 1) % ratio != 0 && memcmp(got, want, (size_t)bytes) != 0)
+                at = 0;
+            if (at >= 0) {
+                (void)snprintf(where, sizeof where, "%lld, element %lld", (long long)pos, (long long)at);
+                dev_check_report(c, k, "indexer's key of position", where, (double)v[at], (double)v[kv->dim_x + at]);
+            }
+            memcpy(want, got, (size_t)bytes);
+        }
+    free(v);
 }

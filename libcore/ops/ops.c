@@ -178,6 +178,69 @@ void op_scale(struct dev *d, struct tensor y, float s)
     RUN(scale, y, s);
 }
 
+void op_silu(struct dev *d, struct tensor y, float s)
+{
+    assert(y.type == QUANT_f32);
+    RUN(silu, y, s);
+}
+
+void op_streams_mix(struct dev *d, struct tensor y, struct tensor x, struct tensor g)
+{
+    assert(same_shape(g, x) && x.ne[0] % y.ne[0] == 0 && is_floats(y, y.ne[0], x.ne[1]));
+    RUN(streams_mix, y, x, g);
+}
+
+void op_streams_add(struct dev *d, struct tensor x, struct tensor y, struct tensor a)
+{
+    assert(is_floats(y, y.ne[0], x.ne[1]) && is_floats(x, a.ne[0] * y.ne[0], a.ne[1]) && a.type == QUANT_f32);
+    RUN(streams_add, x, y, a);
+}
+
+void op_streams_gate(struct dev *d, struct tensor y, struct tensor key, struct tensor query, struct tensor value)
+{
+    assert(same_shape(y, key) && same_shape(query, key) && is_floats(value, value.ne[0], key.ne[1]));
+    assert(key.ne[0] % value.ne[0] == 0);
+    RUN(streams_gate, y, key, query, value);
+}
+
+void op_index_store(struct dev *d, struct tensor k, const struct op_kv *kv, const struct op_index *a,
+                    const struct op_rows *r)
+{
+    assert(is_floats(k, kv->dim_x, r->n) && a->ratio >= 1 && a->rope.dim == kv->dim_x);
+    RUN(index_store, k, kv, a, r);
+}
+
+/* Every row has blocks to choose from. */
+static bool has_choice(const struct op_index *a, const struct op_rows *r)
+{
+    bool all = true;
+
+    for (int i = 0; i < r->n_seq; i++)
+        all &= r->seq[i].n == 0 || (r->seq[i].pos + 1) / a->ratio > a->most;
+    return all;
+}
+
+void op_index_pick(struct dev *d, int32_t *pick, struct tensor q, const struct op_kv *kv, const struct op_index *a,
+                   const struct op_rows *r)
+{
+    assert(is_floats(q, (int64_t)a->n_head * kv->dim_x, r->n) && (d->measuring || has_choice(a, r)));
+    if (measures_by_call(d))
+        NOTE(index_need, kv, a, r);
+    else
+        RUN(index_pick, pick, q, kv, a, r);
+}
+
+void op_attn_picked(struct dev *d, struct tensor y, struct tensor q, const int32_t *pick, const struct op_kv *kv,
+                    float scale, const struct op_index *a, const struct op_rows *r)
+{
+    assert(q.type == QUANT_f32 && q.ne[1] == r->n && q.ne[0] % ((int64_t)kv->n_head * kv->dim_k) == 0);
+    assert(is_floats(y, q.ne[0] / kv->dim_k * kv->dim_v, r->n) && (d->measuring || has_choice(a, r)));
+    if (measures_by_call(d))
+        NOTE(attn_need, y, q, kv, r);
+    else
+        RUN(attn_picked, y, q, pick, kv, scale, a, r);
+}
+
 void op_rows_pick(struct dev *d, struct tensor y, struct tensor x, const int32_t *row)
 {
     assert(is_floats(y, x.ne[0], y.ne[1]) && x.type == QUANT_f32);
@@ -267,11 +330,16 @@ static bool asked_scan(struct dev *d, const struct op_rec *rec, int64_t block)
     return true;
 }
 
+int op_conv_back(const struct op_conv *a)
+{
+    return (a->taps - 1) * (a->apart > 1 ? a->apart : 1);
+}
+
 void op_conv(struct dev *d, struct tensor y, struct tensor x, const struct op_conv *a, const struct op_rows *r)
 {
     assert(is_floats(x, y.ne[0], r->n) && y.type == QUANT_f32 && a->taps >= 1);
     assert(y.ne[1] == r->n || y.ne[1] == r->n + op_again_rows(&a->rec, r));
-    assert(fits_rec(&a->rec, (int64_t)(a->taps - 1) * x.ne[0], x.ne[0], r));
+    assert(fits_rec(&a->rec, op_conv_back(a) * x.ne[0], x.ne[0], r));
     RUN(conv, y, x, a, r);
 }
 

@@ -78,8 +78,8 @@ struct op_rec {
 int64_t op_again_rows(const struct op_rec *rec, const struct op_rows *r);
 
 /* Keys and values of one layer, in pages of OP_KV_PAGE positions: for each KV head OP_KV_PAGE rows of keys, then
- * the same of values. Page number page[slot][i] holds a sequence's positions i * OP_KV_PAGE ...; the numbers
- * are the same for every layer. */
+ * the same of values, then those of an indexer (struct op_index). Page number page[slot][i] holds a sequence's
+ * positions i * OP_KV_PAGE ...; the numbers are the same for every layer. */
 enum { OP_KV_PAGE = 256 };
 struct op_kv {
     int type_k, type_v; /* rows of quant_types[] */
@@ -87,6 +87,7 @@ struct op_kv {
     unsigned char *pages; /* on the device */
     size_t page_bytes;
     const int32_t *const *page; /* [slot][ctx / OP_KV_PAGE], on the host; -1: none yet */
+    int type_x, dim_x;          /* of an indexer's keys: f32 or f16; 0 elements: there is none */
 };
 
 enum op_act { OP_SILU, OP_RELU2 };
@@ -274,6 +275,18 @@ void op_sigmoid_mul(struct dev *d, struct tensor y, struct tensor g);
 void op_mul(struct dev *d, struct tensor y, struct tensor x);
 /* y *= s */
 void op_scale(struct dev *d, struct tensor y, float s);
+/* y = silu(s * y) */
+void op_silu(struct dev *d, struct tensor y, float s);
+
+/* Hyper-connections (Zhu et al. 2024): rows of n streams side by side, w = y.ne[0] columns each, j ascending. */
+/* y[r][i] = (1 / n) * sum_j sigmoid(g[r][j * w + i]) * x[r][j * w + i] */
+void op_streams_mix(struct dev *d, struct tensor y, struct tensor x, struct tensor g);
+/* x[r][j * w + i] += 2 sigmoid(a[r][j] / n) * y[r][i]; a: [rows][n] */
+void op_streams_add(struct dev *d, struct tensor x, struct tensor y, struct tensor a);
+/* y[r][j * w + i] = sigmoid(v) * value[r][i], v = sign(u) sqrt(max(|u|, 1e-6)), u = <key, query> of stream j / sqrt(w);
+ * value: [rows][w] */
+void op_streams_gate(struct dev *d, struct tensor y, struct tensor key, struct tensor query, struct tensor value);
+
 /* y[i] = x[row[i]] */
 void op_rows_pick(struct dev *d, struct tensor y, struct tensor x, const int32_t *row);
 
@@ -340,9 +353,34 @@ void op_kv_store(struct dev *d, struct tensor k, struct tensor v, const struct o
 void op_attn(struct dev *d, struct tensor y, struct tensor q, const struct op_kv *kv, float scale,
              const struct op_rows *r);
 
+/* Attention over chosen blocks of `ratio` positions (position 0 begins the first). An indexer has a key for each
+ * position, whose row is kept beside K and V; the row of a block's last position has the block's key instead: the mean
+ * of its positions' keys, RMS norm, RoPE at its first position. What was removed can thus be written again: the rows
+ * of an unfinished block are always those of its positions.
+ * A query at position p may take the (p + 1) / ratio whole blocks up to p; if these are more than `most`, it takes the
+ * `most` blocks of the largest scores, sum_h max(0, <q_h, key>), the lowest ones on ties; and the unfinished block up
+ * to itself. */
+struct op_index {
+    int ratio, most;
+    int n_head;
+    const float *norm; /* [dim_x] */
+    float eps;
+    struct op_rope rope; /* dim: dim_x */
+};
+/* k: [n][dim_x], keys of the rows. */
+void op_index_store(struct dev *d, struct tensor k, const struct op_kv *kv, const struct op_index *a,
+                    const struct op_rows *r);
+/* pick[row * most + i]: the blocks of a row, ascending. q: [n][n_head * dim_x]. Every row of a sequence of r must have
+ * more blocks than `most`; other rows of the step stay as they are. */
+void op_index_pick(struct dev *d, int32_t *pick, struct tensor q, const struct op_kv *kv, const struct op_index *a,
+                   const struct op_rows *r);
+/* op_attn() over these blocks and the unfinished one, for the same rows. */
+void op_attn_picked(struct dev *d, struct tensor y, struct tensor q, const int32_t *pick, const struct op_kv *kv,
+                    float scale, const struct op_index *a, const struct op_rows *r);
+
 /* Causal depthwise convolution over the rows of each sequence, then SiLU if asked for:
- * y[t][c] = silu(bias[c] + sum_j w[j][c] * x[t - taps + 1 + j][c]), j ascending (oldest first).
- * rec: the last taps - 1 inputs, [taps - 1][channels], oldest first; read and updated. Its log has x. y has
+ * y[t][c] = silu(bias[c] + sum_j w[j][c] * x[t - (taps - 1 - j) * apart][c]), j ascending (oldest first).
+ * rec: the last (taps - 1) * apart inputs, [..][channels], oldest first; read and updated. Its log has x. y has
  * op_again_rows() more rows than x; or as many, then rows that are computed again give no result. */
 struct op_conv {
     int taps;
@@ -350,7 +388,10 @@ struct op_conv {
     const float *bias; /* [channels] or NULL */
     bool silu;
     struct op_rec rec;
+    int apart; /* rows from a tap to the next; 0 counts as 1 */
 };
+/* Inputs that its memory has. */
+int op_conv_back(const struct op_conv *a);
 void op_conv(struct dev *d, struct tensor y, struct tensor x, const struct op_conv *a, const struct op_rows *r);
 
 /* Gated delta rule (Yang et al. 2024, "Gated Delta Networks"), token by token. For value head h with

@@ -9,7 +9,7 @@
     X(embed) X(matmul) X(rms_norm) X(rms_norm_gated) X(add) X(add_gated) X(glu) X(geglu) X(relu2) \
     X(sigmoid_mul) X(mul) X(scale) X(rows_pick) X(heads_pick) X(rope) X(hadamard) X(kv_store) X(attn) X(conv) X(gdn) \
     X(kda) X(ssm1) X(ssm2) X(route) X(moe) X(moe_pairs) X(moe_sum) X(hand_out) X(hand_in) X(tally) X(top) \
-    X(adapt)
+    X(adapt) X(silu) X(streams_mix) X(streams_add) X(streams_gate) X(index_store) X(index_pick) X(attn_picked)
 /* clang-format on */
 
 enum dev_op {
@@ -36,6 +36,16 @@ struct dev_table {
     void (*sigmoid_mul)(void *c, struct tensor y, struct tensor g);
     void (*mul)(void *c, struct tensor y, struct tensor x);
     void (*scale)(void *c, struct tensor y, float s);
+    void (*silu)(void *c, struct tensor y, float s);
+    void (*streams_mix)(void *c, struct tensor y, struct tensor x, struct tensor g);
+    void (*streams_add)(void *c, struct tensor x, struct tensor y, struct tensor a);
+    void (*streams_gate)(void *c, struct tensor y, struct tensor key, struct tensor query, struct tensor value);
+    void (*index_store)(void *c, struct tensor k, const struct op_kv *kv, const struct op_index *a,
+                        const struct op_rows *r);
+    void (*index_pick)(void *c, int32_t *pick, struct tensor q, const struct op_kv *kv, const struct op_index *a,
+                       const struct op_rows *r);
+    void (*attn_picked)(void *c, struct tensor y, struct tensor q, const int32_t *pick, const struct op_kv *kv,
+                        float scale, const struct op_index *a, const struct op_rows *r);
     void (*rows_pick)(void *c, struct tensor y, struct tensor x, const int32_t *row);
     void (*heads_pick)(void *c, struct tensor y, struct tensor x, int64_t dim, int64_t pitch, int64_t first);
     void (*rope)(void *c, struct tensor x, const struct op_rope *a, const struct op_rows *r);
@@ -71,6 +81,7 @@ struct dev_table {
     size_t (*matmul_need)(void *c, struct tensor y, struct tensor w, struct tensor x);
     size_t (*matmuls_need)(void *c, const struct op_product *p, int n, struct tensor x);
     size_t (*attn_need)(void *c, struct tensor y, struct tensor q, const struct op_kv *kv, const struct op_rows *r);
+    size_t (*index_need)(void *c, const struct op_kv *kv, const struct op_index *a, const struct op_rows *r);
     size_t (*scan_need)(void *c, const struct op_rec *rec, int64_t block); /* of gdn, kda, ssm1, ssm2 */
     size_t (*route_need)(void *c, struct tensor logits);
     size_t (*top_need)(void *c, struct tensor logits);

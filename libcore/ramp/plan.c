@@ -13,8 +13,8 @@ enum { LAYERS_MAX = 65536, SAMPLE_BYTES = 256 };
 
 /* Parts of names of tensors that stay as they are: small, or read as floats. */
 static const char *const kept_parts[] = {
-    "_norm.weight",  "ffn_gate_inp.weight", "ssm_conv1d",        "shortconv.conv.weight",
-    "position_embd", "token_types",         "attn_rel_b.weight",
+    "_norm.weight", "ffn_gate_inp.weight", "_conv1d",     "shortconv.conv.weight",
+    "ple_norm_",    "position_embd",       "token_types", "attn_rel_b.weight",
 };
 
 bool ramp_is_kept(const struct gguf_tensor *t)

@@ -22,7 +22,8 @@ int64_t run_snapshot_bytes(const struct model *m)
     int64_t floats = 0;
 
     for (int i = 0; i < p->n_layer; i++)
-        floats += arch_plan_conv_floats(p, i) + arch_plan_rec_floats(p, i);
+        floats += arch_plan_conv_floats(p, i) + arch_plan_rec_floats(p, i) + arch_plan_table_floats(p, i);
+    floats += p->table.ngram > 0 ? p->table.ngram - 1 : 0; /* tokens */
     return floats * (int64_t)sizeof(float);
 }
 

@@ -80,6 +80,7 @@ struct run {
     int *logits_of;       /* caller's row -> row of logits, -1: not asked for */
     int *place;           /* caller's row -> sorted row */
     struct op_seq *seq;   /* [n_seq], then room for the parts of a step */
+    int32_t *table_row;   /* [rows_max][model_table_rows()] */
     int *count;           /* [n_seq] first the rows of each sequence, later the place of its next row */
     int64_t *grow;        /* [n_seq] rows that each sequence would get, for state_kv_need() */
     int n_rows, n_used;   /* rows and sequences of the last step */

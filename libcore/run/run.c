@@ -60,14 +60,15 @@ static enum err_code alloc_all(struct run *r, struct err *e)
     r->pick = calloc(n, sizeof *r->pick);
     r->logits_of = calloc(n, sizeof *r->logits_of);
     r->place = calloc(n, sizeof *r->place);
-    r->seq = calloc(3 * (size_t)r->n_seq, sizeof *r->seq);
+    r->seq = calloc(5 * (size_t)r->n_seq, sizeof *r->seq);
     r->count = calloc((size_t)r->n_seq, sizeof *r->count);
     r->draft = calloc((size_t)r->n_seq, sizeof *r->draft);
     r->grow = calloc((size_t)r->n_seq, sizeof *r->grow);
     r->feed = calloc(n, sizeof *r->feed);
+    r->table_row = calloc(n, (size_t)(model_table_rows(r->m) + 1) * sizeof *r->table_row);
     if (r->logits == NULL || r->fetched == NULL || r->here == NULL || r->token == NULL || r->pos == NULL ||
         r->pick == NULL || r->logits_of == NULL || r->place == NULL || r->seq == NULL || r->count == NULL ||
-        r->draft == NULL || r->grow == NULL || r->feed == NULL)
+        r->draft == NULL || r->grow == NULL || r->feed == NULL || r->table_row == NULL)
         return err_set(e, ERR_NOMEM, "out of memory: %zu MiB for logits of %d rows", r->logits_bytes >> 20,
                        r->logits_max);
     return ERR_OK;
@@ -149,6 +150,7 @@ void run_close(struct run *r)
     free(r->place);
     free(r->seq);
     free(r->count);
+    free(r->table_row);
     free(r->draft);
     free(r->grow);
     free(r->feed);
@@ -272,6 +274,7 @@ enum err_code run_step_want(struct run *r, const struct run_row *rows, const str
                                    .digest = digest,
                                    .answer = answer,
                                    .parts = r->seq + r->n_seq,
+                                   .table_row = r->table_row,
                                    .hidden = r->hidden,
                                    .taps = r->taps.n > 0 ? &r->taps : NULL,
                                    .adapt = run_adapt_begin(r),

@@ -611,7 +611,10 @@ static uint64_t shapes_of(const struct run *r)
         unsigned char v[16];
 
         put_int(v, state_kv(r->state, i)->page_bytes / OP_KV_PAGE, 8);
-        put_int(v + 8, (uint64_t)(arch_plan_conv_floats(p, i) + arch_plan_rec_floats(p, i)) * sizeof(float), 8);
+        put_int(v + 8,
+                (uint64_t)(arch_plan_conv_floats(p, i) + arch_plan_rec_floats(p, i) + arch_plan_table_floats(p, i)) *
+                    sizeof(float),
+                8);
         h = io_hash(h, v, sizeof v);
     }
     return h;

@@ -18,6 +18,11 @@ enum err_code run_taps_open(struct run *r, const struct run_opts *o, struct err 
     for (int i = 0; i < o->n_taps; i++)
         if (o->tap_layers[i] < 0 || o->tap_layers[i] > p->n_layer)
             return err_set(e, ERR_ARG, "tap of layer %d: not in 0 .. %d", o->tap_layers[i], p->n_layer);
+    for (int i = 0; i < o->n_taps; i++)
+        if (p->streams.n > 1 && o->tap_layers[i] != p->n_layer)
+            return err_set(e, ERR_UNSUPPORTED,
+                           "tap of layer %d: the residual stream is %d rows, which no drafter takes", o->tap_layers[i],
+                           p->streams.n);
     if (o->n_taps == 0)
         return ERR_OK;
     memcpy(r->tap_layer, o->tap_layers, (size_t)o->n_taps * sizeof *r->tap_layer);

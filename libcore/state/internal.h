@@ -22,6 +22,9 @@ struct state {
     const struct arch_plan *plan;
     int n_seq, undo, drafts;
     int log_rows;      /* drafts + 2 undo */
+    int n_last;        /* tokens that an n-gram table has to know of those before a step; 0: there is none */
+    int n_recent;      /* tokens that are kept: n_last + log_rows, enough after any undo */
+    int32_t *recent;   /* [n_seq][n_recent] that of position p at p % n_recent */
     int64_t seq_pages; /* of each sequence */
     int32_t n_pages;   /* of all together, at most n_seq * seq_pages */
     int32_t *shared;   /* [n_pages] sequences that hold the page */

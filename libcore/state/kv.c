@@ -112,23 +112,25 @@ size_t state_kv_bytes(const struct state *s)
 static void transfer(const struct state *s, int slot, int64_t pos, int64_t n, unsigned char *serial, bool out)
 {
     for (int l = 0; l < s->plan->n_layer; l++) {
-        const struct layer_memory *m = &s->layer[l];
-        size_t row[2] = { 0, 0 };
+        const struct op_kv *kv = &s->layer[l].kv;
 
-        if (m->kv.page_bytes == 0)
+        if (kv->page_bytes == 0)
             continue;
-        row[0] = (size_t)quant_row_bytes(m->kv.type_k, m->kv.dim_k);
-        row[1] = (size_t)quant_row_bytes(m->kv.type_v, m->kv.dim_v);
-        for (int part = 0; part < 2; part++)
-            for (int h = 0; h < m->kv.n_head; h++)
+        const size_t row[3] = { (size_t)quant_row_bytes(kv->type_k, kv->dim_k),
+                                (size_t)quant_row_bytes(kv->type_v, kv->dim_v),
+                                kv->dim_x > 0 ? (size_t)quant_row_bytes(kv->type_x, kv->dim_x) : 0 };
+        const int heads[3] = { kv->n_head, kv->n_head, kv->dim_x > 0 };
+        size_t before = 0; /* bytes of a page */
+
+        for (int part = 0; part < 3; before += (size_t)heads[part] * OP_KV_PAGE * row[part], part++)
+            for (int h = 0; h < heads[part]; h++)
                 for (int64_t at = pos, left = n, take; left > 0; at += take, left -= take) {
                     int32_t page = s->slot[slot].page[at / OP_KV_PAGE];
-                    unsigned char *p = m->kv.pages + (size_t)page * m->kv.page_bytes;
+                    unsigned char *p = kv->pages + (size_t)page * kv->page_bytes + before;
 
                     assert(page >= 0);
                     take = OP_KV_PAGE - at % OP_KV_PAGE;
                     take = take < left ? take : left;
-                    p += part == 0 ? 0 : (size_t)m->kv.n_head * OP_KV_PAGE * row[0];
                     p += ((size_t)h * OP_KV_PAGE + (size_t)(at % OP_KV_PAGE)) * row[part];
                     dev_copy(s->dev, out ? serial : p, out ? p : serial, (size_t)take * row[part]);
                     serial += (size_t)take * row[part];

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rec.c - recurrent blocks: live and base, the log of inputs after them, serial form. */
 #include <assert.h>
+#include <string.h>
 
 #include "quant/quant.h"
 #include "state/internal.h"
@@ -118,6 +119,25 @@ void state_rebase(struct state *s, int layer, int slot, bool conv, bool rec)
         copy_rec(s, &l->base.rec, slot, &l->live.rec, slot);
 }
 
+void state_rebase_table(struct state *s, int layer, int slot)
+{
+    struct layer_memory *l = &s->layer[layer];
+
+    copy_rec(s, &l->base.table, slot, &l->live.table, slot);
+}
+
+void state_note_tokens(struct state *s, int slot, const int32_t *token, int64_t n)
+{
+    for (int64_t i = n > s->n_recent ? n - s->n_recent : 0; i < n; i++)
+        s->recent[(int64_t)slot * s->n_recent + (s->slot[slot].pos + i) % s->n_recent] = token[i];
+}
+
+int32_t state_token(const struct state *s, int slot, int64_t pos)
+{
+    assert(pos >= 0 && pos >= s->slot[slot].pos - s->n_recent && pos < s->slot[slot].pos);
+    return s->recent[(int64_t)slot * s->n_recent + pos % s->n_recent];
+}
+
 void state_rewind(struct state *s, int slot, int64_t n)
 {
     struct slot *q = &s->slot[slot];
@@ -128,6 +148,7 @@ void state_rewind(struct state *s, int slot, int64_t n)
 
         copy_rec(s, &l->live.conv, slot, &l->base.conv, slot);
         copy_rec(s, &l->live.rec, slot, &l->base.rec, slot);
+        copy_rec(s, &l->live.table, slot, &l->base.table, slot);
     }
     state_settle(s, slot, n);
 }
@@ -160,6 +181,8 @@ void state_fork(struct state *s, int dst, int src)
     s->slot[dst].pos = from->pos;
     s->slot[dst].stored = from->stored;
     s->slot[dst].base = from->base;
+    memcpy(s->recent + (int64_t)dst * s->n_recent, s->recent + (int64_t)src * s->n_recent,
+           (size_t)s->n_recent * sizeof *s->recent);
     for (int i = 0; i < s->plan->n_layer; i++) {
         struct layer_memory *l = &s->layer[i];
 
@@ -167,6 +190,8 @@ void state_fork(struct state *s, int dst, int src)
         copy_rec(s, &l->live.rec, dst, &l->live.rec, src);
         copy_rec(s, &l->base.conv, dst, &l->base.conv, src);
         copy_rec(s, &l->base.rec, dst, &l->base.rec, src);
+        copy_rec(s, &l->live.table, dst, &l->live.table, src);
+        copy_rec(s, &l->base.table, dst, &l->base.table, src);
         if (l->live.conv.log.rows > 0)
             copy_log(s, &l->live.conv.log, dst, src, first_logged(from));
     }
@@ -174,10 +199,13 @@ void state_fork(struct state *s, int dst, int src)
 
 size_t state_rec_bytes(const struct state *s)
 {
-    size_t n = 0;
+    size_t n = (size_t)s->n_last * sizeof(int32_t);
 
-    for (int i = 0; i < s->plan->n_layer; i++)
-        n += rec_bytes(&s->layer[i].live.conv) + rec_bytes(&s->layer[i].live.rec);
+    for (int i = 0; i < s->plan->n_layer; i++) {
+        const struct state_rec *l = &s->layer[i].live;
+
+        n += rec_bytes(&l->conv) + rec_bytes(&l->rec) + rec_bytes(&l->table);
+    }
     return n;
 }
 
@@ -187,10 +215,18 @@ void state_rec_read(const struct state *s, int slot, void *out)
 
     assert(state_again(s, slot) == 0);
     for (int i = 0; i < s->plan->n_layer; i++) {
-        const struct op_rec *rec[2] = { &s->layer[i].live.conv, &s->layer[i].live.rec };
+        const struct state_rec *l = &s->layer[i].live;
+        const struct op_rec *rec[3] = { &l->conv, &l->rec, &l->table };
 
-        for (int j = 0; j < 2; at += rec_bytes(rec[j]), j++)
-            dev_copy(s->dev, at, rec_at(rec[j], slot), rec_bytes(rec[j]));
+        for (int j = 0; j < 3; at += rec_bytes(rec[j]), j++)
+            if (rec[j]->floats > 0)
+                dev_copy(s->dev, at, rec_at(rec[j], slot), rec_bytes(rec[j]));
+    }
+    for (int i = 0; i < s->n_last; i++) {
+        int64_t pos = s->slot[slot].pos - s->n_last + i;
+        int32_t token = pos < 0 ? 0 : state_token(s, slot, pos);
+
+        memcpy(at + (size_t)i * sizeof token, &token, sizeof token);
     }
 }
 
@@ -202,10 +238,17 @@ void state_rec_write(struct state *s, int slot, int64_t pos, const void *in)
     s->slot[slot].stored = s->slot[slot].base = state_recurrent(s) ? pos : 0;
     state_kv_drop(s, slot, pos);
     for (int i = 0; i < s->plan->n_layer; i++) {
-        const struct op_rec *rec[2] = { &s->layer[i].live.conv, &s->layer[i].live.rec };
+        const struct state_rec *l = &s->layer[i].live;
+        const struct op_rec *rec[3] = { &l->conv, &l->rec, &l->table };
 
-        for (int j = 0; j < 2; at += rec_bytes(rec[j]), j++)
-            dev_copy(s->dev, rec_at(rec[j], slot), at, rec_bytes(rec[j]));
+        for (int j = 0; j < 3; at += rec_bytes(rec[j]), j++)
+            if (rec[j]->floats > 0)
+                dev_copy(s->dev, rec_at(rec[j], slot), at, rec_bytes(rec[j]));
         state_rebase(s, i, slot, true, true);
+        state_rebase_table(s, i, slot);
     }
+    for (int i = 0; i < s->n_last; i++)
+        if (pos - s->n_last + i >= 0)
+            memcpy(&s->recent[(int64_t)slot * s->n_recent + (pos - s->n_last + i) % s->n_recent],
+                   at + (size_t)i * sizeof *s->recent, sizeof *s->recent);
 }

@@ -16,10 +16,14 @@ static bool has_kv(const struct arch_plan *p, int layer)
     return (p->layer[layer].mixers & (MIX_ATTN | MIX_MLA)) != 0;
 }
 
-static size_t page_bytes(const struct arch_attn_plan *a, const struct state_opts *o)
+/* Of keys and values and, where blocks are chosen, of an indexer's keys, which are at least halves: what is chosen
+ * depends on them. */
+static size_t page_bytes(const struct op_kv *kv)
 {
-    return (size_t)a->n_head_kv * OP_KV_PAGE *
-           (size_t)(quant_row_bytes(o->type_k, a->dim_k) + quant_row_bytes(o->type_v, a->dim_v));
+    size_t row = (size_t)(quant_row_bytes(kv->type_k, kv->dim_k) + quant_row_bytes(kv->type_v, kv->dim_v));
+    size_t x = kv->dim_x > 0 ? (size_t)quant_row_bytes(kv->type_x, kv->dim_x) : 0;
+
+    return ((size_t)kv->n_head * row + x) * OP_KV_PAGE;
 }
 
 /* Takes n floats for each sequence from *at; *at NULL only counts, in *bytes. */
@@ -39,31 +43,45 @@ static void lay_out(struct state *s, const struct state_opts *o, int i, unsigned
 {
     const struct arch_plan *p = s->plan;
     struct layer_memory *l = &s->layer[i];
-    int64_t conv = arch_plan_conv_floats(p, i), rec = arch_plan_rec_floats(p, i);
+    int64_t conv = arch_plan_conv_floats(p, i), rec = arch_plan_rec_floats(p, i), table = arch_plan_table_floats(p, i);
     size_t n_seq = (size_t)s->n_seq;
 
     if (has_kv(p, i)) {
-        l->kv = (struct op_kv){ o->type_k,     o->type_v, p->attn.n_head_kv,       p->attn.dim_k,
-                                p->attn.dim_v, *at,       page_bytes(&p->attn, o), s->page };
+        l->kv = (struct op_kv){ .type_k = o->type_k,
+                                .type_v = o->type_v,
+                                .n_head = p->attn.n_head_kv,
+                                .dim_k = p->attn.dim_k,
+                                .dim_v = p->attn.dim_v,
+                                .pages = *at,
+                                .page = s->page,
+                                .type_x = o->type_k == QUANT_f32 ? QUANT_f32 : QUANT_f16,
+                                .dim_x = p->index.ratio[i] > 0 ? p->index.dim : 0 };
+        l->kv.page_bytes = page_bytes(&l->kv);
         *bytes += (size_t)s->n_pages * l->kv.page_bytes;
         if (*at != NULL)
             *at += (size_t)s->n_pages * l->kv.page_bytes;
     }
     l->live.conv = (struct op_rec){ .data = take_floats(at, bytes, n_seq, conv), .floats = conv };
     l->live.rec = (struct op_rec){ .data = take_floats(at, bytes, n_seq, rec), .floats = rec };
+    l->live.table = (struct op_rec){ .data = take_floats(at, bytes, n_seq, table), .floats = table };
     if (s->log_rows == 0 || conv == 0)
         return;
     struct op_log log = { .width = arch_plan_input_floats(p, i), .rows = s->log_rows, .most = s->drafts };
     log.floats = log.rows * log.width;
     log.data = take_floats(at, bytes, n_seq, log.floats);
     l->live.conv.log = l->live.rec.log = log;
-    if (log.data != NULL)
+    if (table > 0)
+        l->live.table.log = log;
+    if (log.data != NULL) {
         l->live.rec.log.data += arch_plan_conv_channels(p, i);
+        l->live.table.log.data += table > 0 ? log.width - arch_plan_width(p) : 0;
+    }
     if (s->undo == 0)
         return;
     l->base = l->live;
     l->base.conv.data = take_floats(at, bytes, n_seq, conv);
     l->base.rec.data = take_floats(at, bytes, n_seq, rec);
+    l->base.table.data = take_floats(at, bytes, n_seq, table);
 }
 
 static void link_pages(struct state *s)
@@ -99,13 +117,14 @@ static bool alloc_all(struct state *s, const struct state_opts *o)
     for (int i = 0; i < s->plan->n_layer; i++)
         lay_out(s, o, i, &none, &s->bytes);
     s->slot = calloc((size_t)s->n_seq, sizeof *s->slot);
+    s->recent = calloc((size_t)s->n_seq, (size_t)(s->n_recent > 0 ? s->n_recent : 1) * sizeof *s->recent);
     s->slot_pages = calloc(n_slot_pages, sizeof *s->slot_pages);
     s->shared = calloc(n_pages, sizeof *s->shared);
     s->spare = calloc(n_pages, sizeof *s->spare);
     s->page = calloc((size_t)s->n_seq, sizeof *s->page);
     s->data = dev_alloc(s->dev, s->bytes);
-    if (s->slot == NULL || s->slot_pages == NULL || s->shared == NULL || s->spare == NULL || s->page == NULL ||
-        s->data == NULL)
+    if (s->slot == NULL || s->recent == NULL || s->slot_pages == NULL || s->shared == NULL || s->spare == NULL ||
+        s->page == NULL || s->data == NULL)
         return false;
     at = s->data;
     s->bytes = 0;
@@ -155,6 +174,8 @@ enum err_code state_open(struct state **out, struct dev *d, const struct arch_pl
     s->undo = o->undo_tokens;
     s->drafts = o->draft_max;
     s->log_rows = s->drafts + 2 * s->undo;
+    s->n_last = p->table.ngram > 0 ? p->table.ngram - 1 : 0;
+    s->n_recent = s->n_last > 0 ? s->n_last + s->log_rows : 0;
     s->seq_pages = seq_pages;
     s->n_pages = pages_of_all(p, o, seq_pages);
     if (!alloc_all(s, o)) {
@@ -178,6 +199,7 @@ void state_close(struct state *s)
     free(s->shared);
     free(s->slot_pages);
     free(s->slot);
+    free(s->recent);
     free(s->layer);
     free(s);
 }
@@ -203,9 +225,10 @@ void state_clear(struct state *s, int slot)
     state_kv_drop(s, slot, 0);
     for (int i = 0; i < s->plan->n_layer; i++) {
         const struct layer_memory *l = &s->layer[i];
-        const struct op_rec *rec[4] = { &l->live.conv, &l->live.rec, &l->base.conv, &l->base.rec };
+        const struct op_rec *rec[6] = { &l->live.conv, &l->live.rec, &l->live.table,
+                                        &l->base.conv, &l->base.rec, &l->base.table };
 
-        for (int j = 0; j < 4; j++)
+        for (int j = 0; j < 6; j++)
             if (rec[j]->floats > 0)
                 dev_zero(s->dev, rec[j]->data + slot * rec[j]->floats, (size_t)rec[j]->floats * sizeof(float));
     }

@@ -55,12 +55,14 @@ int64_t state_kv_rows(const struct state *s);
 int64_t state_kv_left(const struct state *s);
 /* How many free rows a step needs that appends n[slot] rows to each slot, copies of shared pages included. */
 int64_t state_kv_need(const struct state *s, const int64_t *n);
-/* Reads positions pos .. pos + n - 1: for each layer with KV and each KV head, n keys; then n values. */
+/* Reads positions pos .. pos + n - 1: for each layer with KV and each KV head, n keys; then n values; then n keys of an
+ * indexer, where there is one. */
 void state_kv_read(const struct state *s, int slot, int64_t pos, int64_t n, void *out);
 /* Writes n positions from pos on, behind those the slot has, without advancing it. There must be free pages for them:
  * state_kv_need(). */
 void state_kv_write(struct state *s, int slot, int64_t pos, int64_t n, const void *in);
-/* The live recurrent block of a sequence, for all layers. All rows must have been applied to it (model_commit()). */
+/* The live recurrent block of a sequence, for all layers, and the last tokens for an n-gram table. All rows must have
+ * been applied to it (model_commit()). */
 size_t state_rec_bytes(const struct state *s);
 void state_rec_read(const struct state *s, int slot, void *out);
 /* Puts the sequence at position pos with this recurrent block; KV rows from pos on are dropped. After this nothing
@@ -80,6 +82,7 @@ const struct op_kv *state_kv(const struct state *s, int layer);
 /* Fixed memory of a recurrent layer; all zero for other layers. */
 struct state_rec {
     struct op_rec conv, rec;
+    struct op_rec table; /* of the convolution over rows of an n-gram table, in one layer */
 };
 struct state_rec state_live(const struct state *s, int layer);
 struct state_rec state_base(const struct state *s, int layer);
@@ -93,8 +96,13 @@ void state_committed(struct state *s, int slot);
 /* Rows of a slot since the base, and how many rows the log can hold; 0: there is no log. */
 int state_logged(const struct state *s, int slot);
 int state_log_rows(const struct state *s);
-/* base = live in one layer */
+/* base = live in one layer; the second one: of the table */
 void state_rebase(struct state *s, int layer, int slot, bool conv, bool rec);
+void state_rebase_table(struct state *s, int layer, int slot);
+/* For an n-gram table: the tokens of n positions from the slot's end on, before they are advanced over; and that of one
+ * of the last positions. */
+void state_note_tokens(struct state *s, int slot, const int32_t *token, int64_t n);
+int32_t state_token(const struct state *s, int slot, int64_t pos);
 /* live = base in every layer; the sequence becomes n rows shorter. The caller then computes the remaining rows since
  * the base again. */
 void state_rewind(struct state *s, int slot, int64_t n);

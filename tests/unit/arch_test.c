@@ -12,7 +12,9 @@ struct change {
     const char *key; /* key to replace or leave out; NULL: none */
     bool drop, add;  /* add: a key that is not there, a float */
     double value;
-    const char *tensor; /* tensor to leave out; NULL: none */
+    const char *tensor;  /* tensor to leave out; NULL: none */
+    const int64_t *list; /* instead of `value`: n elements; NULL: none */
+    uint64_t n;
 };
 
 static void put_kv(struct gguf_writer *w, const struct gguf_kv *kv, const struct change *c)
@@ -26,6 +28,8 @@ static void put_kv(struct gguf_writer *w, const struct gguf_kv *kv, const struct
         code = gguf_write_kv(w, kv, &e);
     else if (c->drop)
         return;
+    else if (c->list != NULL)
+        code = gguf_write_arr(w, key, GGUF_I64, c->list, c->n, &e);
     else if (kv->kind == GGUF_ARR) { /* every element */
         int32_t v[256];
 
@@ -235,6 +239,55 @@ static void variants(void **state)
     }
 }
 
+/* Files of a family that say what this version does not have, or what cannot be. */
+static void broken_variants(void **state)
+{
+    enum { MOST = 4 };
+#define KEY(name) .key = "qwen4exp." name
+    static const struct {
+        struct change change;
+        const char *says;
+        int64_t list[MOST];
+        int n; /* elements; 0: `value` */
+    } of[] = {
+        { { KEY("hyper_connection.count"), .value = 1 },
+          "hyper_connection.count is not a whole number in 2",
+          { 0 },
+          0 },
+        { { .tensor = "per_layer_token_embd.weight" }, "per_layer_token_embd.weight is missing", { 0 }, 0 },
+        { { KEY("ple.head_offsets") }, "has 420 rows, but qwen4exp.ple reads 509", { 0, 101, 204, 400 }, 4 },
+        { { KEY("ple.head_vocab_sizes") }, "element 2 of qwen4exp.ple.head_vocab_sizes", { 101, 103, 0, 109 }, 4 },
+        { { KEY("ple.head_offsets") }, "ple.head_offsets has fewer than 4 elements", { 0, 101, 204 }, 3 },
+        { { KEY("ple.layer_multipliers") }, "ple.layer_multipliers has fewer elements", { 3, 5 }, 2 },
+        { { KEY("attention.compress_ratios") }, "attention.compress_ratios has fewer than 3 elements", { 0, 0 }, 2 },
+        { { KEY("attention.compress_ratios") }, "not 0 in a layer without attention", { 3, 0, 3 }, 3 },
+        { { KEY("attention.compress_ratios"), .drop = true }, "attention.compress_ratios has fewer", { 0 }, 0 },
+        { { KEY("ple.layers") }, "ple.layers names a layer with attention", { 2 }, 1 },
+        { { KEY("ple.layers") }, "ple.layers names 2 layers", { 0, 1 }, 2 },
+        { { KEY("attention.indexer.top_k"), .value = 16 }, "top_k is not a multiple", { 0 }, 0 },
+        { { KEY("embedding_length_per_layer_input"), .value = 9 }, "is not embedding_length", { 0 }, 0 },
+        { { KEY("ple.ngram_size"), .value = 1 }, "ple.ngram_size is not a whole number in 2", { 0 }, 0 },
+    };
+    struct gguf *g = NULL;
+    struct err e = { 0 };
+
+    (void)state;
+    if (gguf_open(&g, "tests/golden/models/qwen4exp-s.gguf", &e) != ERR_OK)
+        fail_msg("%s", e.msg);
+    for (size_t i = 0; i < sizeof of / sizeof of[0]; i++) {
+        struct change c = of[i].change;
+
+        c.list = of[i].n > 0 ? of[i].list : NULL;
+        c.n = (uint64_t)of[i].n;
+        write_copy(g, &c);
+        enum err_code code = try_copy(&e);
+        if ((code != ERR_FORMAT && code != ERR_UNSUPPORTED) || strstr(e.msg, of[i].says) == NULL ||
+            strchr(e.msg, '\n') != NULL)
+            fail_msg("%s: code %d: %s", of[i].says, (int)code, e.msg);
+    }
+    gguf_close(g);
+}
+
 static void unknown_architecture(void **state)
 {
     struct gguf_writer *w = NULL;
@@ -271,6 +324,7 @@ int main(void)
         cmocka_unit_test(numbers),
         cmocka_unit_test(tensors),
         cmocka_unit_test(variants),
+        cmocka_unit_test(broken_variants),
         cmocka_unit_test(unknown_architecture),
     };
 

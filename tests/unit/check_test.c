@@ -424,7 +424,7 @@ static void attn_once(int type_k, int type_v, int dim_k, int dim_v, int n_kv, in
 {
     static const int32_t page0[3] = { 4, 0, 2 }, page1[3] = { 1, 3, 5 };
     static const int32_t *const page[2] = { page0, page1 };
-    struct op_kv kv = { type_k, type_v, n_kv, dim_k, dim_v, NULL, 0, page };
+    struct op_kv kv = { type_k, type_v, n_kv, dim_k, dim_v, NULL, 0, page, 0, 0 };
     int at[2] = { 0, 0 };
     static const int chunk[][2] = { { 1, 1 },    { 3, 0 }, { 1, 1 }, { 250, 2 }, { 1, 1 },
                                     { 40, 300 }, { 1, 0 }, { 0, 1 }, { 300, 1 } };
@@ -555,10 +555,14 @@ static float *put_negative(int64_t n)
     return p;
 }
 
-static void conv_once(int taps, int64_t channels, bool bias, bool silu, bool logs)
+static void conv_once(int taps, int apart, int64_t channels, bool bias, bool silu, bool logs)
 {
-    struct op_conv a = { taps, put_floats(taps * channels, 1), bias ? put_floats(channels, 1) : NULL, silu,
-                         put_rec((taps - 1) * channels, channels, logs) };
+    struct op_conv a = { taps,
+                         put_floats(taps * channels, 1),
+                         bias ? put_floats(channels, 1) : NULL,
+                         silu,
+                         put_rec((taps - 1) * apart * channels, channels, logs),
+                         apart };
     struct slots at = { .logs = logs };
 
     for (int i = 0; i < steps_of(logs); i++) {
@@ -707,10 +711,10 @@ static void ssm2_once(int n_head, int dim, int n_group, int n_state, bool logs)
 
 static void scans_of(bool logs)
 {
-    conv_once(4, 1, true, true, logs);
-    conv_once(4, 300, false, true, logs);
-    conv_once(3, 1027, true, false, logs);
-    conv_once(2, 64, false, false, logs);
+    conv_once(4, 1, 1, true, true, logs);
+    conv_once(4, 1, 300, false, true, logs);
+    conv_once(3, 1, 1027, true, false, logs);
+    conv_once(2, 1, 64, false, false, logs);
     gdn_once(1, 1, 16, 16, false, logs);
     gdn_once(2, 4, 64, 64, false, logs);
     if (!SANITIZED || logs)
@@ -774,7 +778,8 @@ static void routers(void **state)
     route_once(6000, 22, true, false, 0);
 }
 
-#include "check_adapt.h" /* uses what stands above */
+#include "check_adapt.h" /* these use what stands above */
+#include "check_streams.h"
 
 /* The first 131 of each row again and again, as vocabularies have equal rows that were never trained. */
 static void repeat(struct tensor x)
@@ -868,13 +873,14 @@ static void first_of_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names),        cmocka_unit_test(names_the_operation),
-        cmocka_unit_test(elementwise),  cmocka_unit_test(norms),
-        cmocka_unit_test(copies),       cmocka_unit_test(rotations),
-        cmocka_unit_test(embeddings),   cmocka_unit_test(attention),
-        cmocka_unit_test(scans),        cmocka_unit_test(routers),
-        cmocka_unit_test(adapters),     cmocka_unit_test(best_logits),
-        cmocka_unit_test(first_of_all),
+        cmocka_unit_test(names),         cmocka_unit_test(names_the_operation),
+        cmocka_unit_test(elementwise),   cmocka_unit_test(norms),
+        cmocka_unit_test(copies),        cmocka_unit_test(rotations),
+        cmocka_unit_test(embeddings),    cmocka_unit_test(attention),
+        cmocka_unit_test(scans),         cmocka_unit_test(routers),
+        cmocka_unit_test(adapters),      cmocka_unit_test(best_logits),
+        cmocka_unit_test(first_of_all),  cmocka_unit_test(streams),
+        cmocka_unit_test(chosen_blocks),
     };
     enum { N = sizeof tests / sizeof tests[0] };
     struct CMUnitTest mine[N];

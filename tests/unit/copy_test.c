@@ -255,7 +255,7 @@ static void take_away(const struct gguf *g, const char *path)
 
         assert_non_null(v);
         memset(v, 0x11, t->size_bytes);
-        if (!own_output || !str_is(t->name, "token_embd.weight"))
+        if ((!own_output || !str_is(t->name, "token_embd.weight")) && !str_is(t->name, "per_layer_token_embd.weight"))
             assert_int_equal(pwrite(fd, v, t->size_bytes, (const unsigned char *)t->data - g->parts[0].map.data),
                              t->size_bytes);
         free(v);

@@ -112,7 +112,7 @@ static void attn_types(int type_k, int type_v)
     struct tensor first = { .data = NULL };
 
     c.kv = (struct op_kv){ type_k,       type_v, KV_HEADS, DIM_K, DIM_V, need((size_t)(2 * N_PAGES * page)),
-                           (size_t)page, c.slot };
+                           (size_t)page, c.slot, 0,        0 };
     for (int i = 0; i < N_DEVS; i++)
         for (size_t j = 0; j < sizeof chunks / sizeof chunks[0]; j++) {
             c.y = empty_rows(KV_HEADS * GROUP * DIM_V, rows);
@@ -168,7 +168,7 @@ static void rec_step(struct dev *d, int row, const struct op_rows *r, void *ctx)
     const struct op_rec rec = { .data = c->data, .floats = c->floats };
     struct tensor x[4], y = slice(c->y, row, r->n);
     bool silu = c->op == CONV_SILU;
-    const struct op_conv conv = { TAPS, c->w, silu ? c->w + TAPS * CH : NULL, silu, rec };
+    const struct op_conv conv = { TAPS, c->w, silu ? c->w + TAPS * CH : NULL, silu, rec, 1 };
     const struct op_gdn gdn = { N_K, N_V, DIM, DIM_R, c->op == GDN_GROUPED, 1e-6f, c->neg, c->w, rec };
     const bool bound = c->op == KDA_BOUND;
     const struct op_kda kda = { N_V, DIM, 1e-6f, bound ? c->w + N_V * DIM : c->neg, c->w, rec, bound ? -5.0f : 0.0f };

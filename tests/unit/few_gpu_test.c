@@ -339,7 +339,8 @@ static void check_gdn(const struct gdn_shape *s, struct rows_of *r)
                                take((size_t)(4 * channels), false),
                                NULL,
                                true,
-                               { take((size_t)(3 * channels * SLOTS), true), 3 * channels, log } };
+                               { take((size_t)(3 * channels * SLOTS), true), 3 * channels, log },
+                               1 };
     float *a = take((size_t)s->n_v, false);
     for (int i = 0; i < s->n_v; i++)
         area[n_area - 1].first[i] = -fabsf(area[n_area - 1].first[i]);
@@ -444,7 +445,8 @@ static void take_pages(struct attn *a, const struct rows_of *r)
 
     a->kv = (struct op_kv){ s->type_k, s->type_v, s->n_kv,
                             s->dim_k,  s->dim_v,  (unsigned char *)take(bytes * SLOTS * PAGES / sizeof(float), true),
-                            bytes,     a->page };
+                            bytes,     a->page,   0,
+                            0 };
     struct area *pages = &area[n_area - 1];
     memset(pages->first, 0, pages->n * sizeof(float));
     dev_copy(gpu, pages->at, pages->first, pages->n * sizeof(float));

@@ -110,6 +110,26 @@ static void check_greedy(struct rig *rig, const char *name)
     free(ref);
 }
 
+/* What the head multiplies, where the hidden states are several streams: NAME/short.final.f32. */
+static void check_final(const char *name, const float *got, int64_t n)
+{
+    char path[PATH_BYTES];
+    int64_t n_ref = 0;
+    double top = 0, worst = 0;
+
+    (void)snprintf(path, sizeof path, "%s/%s/short.final.f32", dir, name);
+    float *ref = words_of(path, &n_ref);
+    assert_non_null(ref);
+    assert_int_equal(n_ref, n);
+    for (int64_t i = 0; i < n; i++) {
+        top = fmax(top, fabs((double)ref[i]));
+        worst = fmax(worst, fabs((double)ref[i] - (double)got[i]));
+    }
+    if (!(worst <= 1e-4 * top))
+        fail_msg("%s: the final rows differ by %.3g of %.3g", name, worst, top);
+    free(ref);
+}
+
 /* Says which layer differs first. */
 static void check_hidden(struct rig *rig, const char *name)
 {
@@ -120,16 +140,20 @@ static void check_hidden(struct rig *rig, const char *name)
     (void)snprintf(path, sizeof path, "%s/short.i32", dir);
     int32_t *ids = words_of(path, &n);
     (void)snprintf(path, sizeof path, "%s/%s/short.hidden.f32", dir, name);
-    float *ref = words_of(path, &n_ref), *got = calloc((size_t)n_ref, sizeof *got);
+    float *ref = words_of(path, &n_ref), *got = calloc((size_t)(n_ref + n * f->n_embd), sizeof *got);
     assert_non_null(ids);
     assert_non_null(ref);
     assert_non_null(got);
-    int64_t layer = n * f->n_embd;
-    assert_int_equal(n_ref, layer * (f->n_layer + 2));
+    const bool streams = f->n_streams > 1;
+    const int layers = f->n_layer + (streams ? 1 : 2);
+    int64_t layer = n * f->n_embd * f->n_streams;
+    assert_int_equal(n_ref, layer * layers);
     rig->r->hidden = got;
     free(logits_of(rig, ids, n, 1));
     rig->r->hidden = NULL;
-    for (int l = 0; l < f->n_layer + 2; l++) {
+    if (streams)
+        check_final(name, got + n_ref, n * f->n_embd);
+    for (int l = 0; l < layers; l++) {
         double top = 0, worst = 0;
 
         for (int64_t i = l * layer; i < (l + 1) * layer; i++) {

@@ -225,7 +225,7 @@ static bool mixer_fits(const struct planner *p, const struct arch_plan *a, const
     if (t->rows > GEMM_R2_16_MAX || !fits(t->out, t->rows, false) || !gemm_fuses_width(t->out->ne[0]))
         return false;
     if (t->part == MIX_GDN)
-        return gemm_fuses_delta(&delta);
+        return !a->gdn.sigmoid && gemm_fuses_delta(&delta);
     for (int i = 0; i < t->n_in; i++)
         if (!fits(t->in[i], t->rows, true))
             return false;
@@ -239,8 +239,8 @@ static void set_attn(struct part *t, const struct arch_plan *a, const struct att
     set_in(t, &w->v);
     t->out = &w->o;
     t->n_embd = a->attn.n_in;
-    t->facts |=
-        (a->attn.gated ? GATED : 0u) | (a->attn.qk_norm ? QK_NORM : 0u) | (a->attn.rope != ROPE_NONE ? ROTARY : 0u);
+    t->facts |= (w->index_q.data != NULL ? INDEXED : 0u) | (a->attn.gated ? GATED : 0u) |
+                (a->attn.qk_norm ? QK_NORM : 0u) | (a->attn.rope != ROPE_NONE ? ROTARY : 0u);
 }
 
 static void set_gdn(struct part *t, const struct arch_plan *a, const struct gdn_weights *w)
@@ -254,7 +254,7 @@ static void set_gdn(struct part *t, const struct arch_plan *a, const struct gdn_
         set_in(t, &w->beta);
     }
     t->out = &w->out;
-    t->facts |= a->gdn.ba_fused ? ALPHA_BETA : 0u;
+    t->facts |= (a->gdn.ba_fused ? ALPHA_BETA : 0u) | (a->gdn.sigmoid ? SIGMOID : 0u);
 }
 
 static void set_ssm(struct part *t, const struct arch_plan *a, const struct ssm_weights *w)
@@ -328,8 +328,40 @@ static void note_formats(const struct planner *p, struct part *t)
                                   (!p->s->eight || gemm_formats_have(GEMM_FORMATS_A8, type)));
 }
 
+/* Hyper-connections around a part; inject NULL: before the head. */
+static void add_streams(const struct planner *p, const struct model *m, const struct streams_weights *w, int64_t rows)
+{
+    struct part t = { .part = STREAMS, .n_embd = m->plan.n_embd, .rows = rows, .out = &w->up };
+
+    if (m->plan.streams.n == 1)
+        return;
+    set_in(&t, &w->down);
+    set_in(&t, &w->inject);
+    t.facts = w->inject.data != NULL ? ADDED : 0u;
+    note_formats(p, &t);
+    add_part(p, &t);
+}
+
+static void add_table(const struct planner *p, const struct model *m)
+{
+    struct part t = { .part = TABLE, .n_embd = m->plan.n_embd, .rows = p->s->rows, .out = &m->table.value };
+
+    set_in(&t, &m->table.key);
+    note_formats(p, &t);
+    add_part(p, &t);
+}
+
+/* A step from position 0 on. */
+static bool has_choice(const struct planner *p, const struct arch_plan *a, int layer)
+{
+    const int ratio = a->index.ratio[layer];
+
+    return ratio > 0 && p->s->rows >= a->index.budget + ratio;
+}
+
 static void add_mixers(const struct planner *p, const struct model *m, int layer, unsigned all, bool to_stream)
 {
+    const bool streams = m->plan.streams.n > 1;
     bool first = true;
 
     for (unsigned bit = 1; bit <= MIX_CONV; bit <<= 1) {
@@ -337,8 +369,8 @@ static void add_mixers(const struct planner *p, const struct model *m, int layer
 
         if ((all & bit) == 0)
             continue;
-        t.facts =
-            (first ? FIRST : 0u) | (!first || (all == bit && to_stream) ? ADDED : 0u) | (p->s->rotated ? ROTATED : 0u);
+        t.facts = (first && !streams ? FIRST : 0u) | (!streams && (!first || (all == bit && to_stream)) ? ADDED : 0u) |
+                  (has_choice(p, &m->plan, layer) ? CHOSEN : 0u) | (p->s->rotated ? ROTATED : 0u);
         set_mixer(&t, &m->plan, &m->layer[layer]);
         t.facts |= p->s->sm != 0 && mixer_fits(p, &m->plan, &t) ? ONE_PIECE : 0u;
         note_formats(p, &t);
@@ -384,9 +416,9 @@ static void add_experts(const struct planner *p, const struct model *m, int laye
     set_in(&t, &w->router);
     t.shared = t.rows * a->moe.n_used >= GEMM_R64_PAIRS * a->moe.n_expert;
     t.out = shared ? &w->sh_down : a->moe.n_latent > 0 ? &w->latent_up : &w->down;
-    t.facts = FIRST | (a->relu2 ? 0u : GATED) | (shared ? SHARED : 0u) | (open ? OPEN : 0u) |
+    t.facts = (a->streams.n > 1 ? 0u : FIRST) | (a->relu2 ? 0u : GATED) | (shared ? SHARED : 0u) | (open ? OPEN : 0u) |
               (shared && !open ? LAST_ADDS : 0u) | (a->moe.n_latent > 0 ? LATENT : 0u) | (!shared ? ADDED : 0u);
-    t.facts |= p->s->sm != 0 && mixture_fits(a, w, t.rows) ? ONE_PIECE : 0u;
+    t.facts |= p->s->sm != 0 && a->streams.n == 1 && mixture_fits(a, w, t.rows) ? ONE_PIECE : 0u;
     note_formats(p, &t);
     p->to->exact &=
         w->up.type == w->down.type && (w->gate.data != NULL ? w->gate.type == w->up.type : t.rows > 1 && !t.floats);
@@ -426,9 +458,10 @@ static void add_end(const struct planner *p, const struct model *m)
 
     if (p->s->picks == 0)
         return;
+    add_streams(p, m, &m->out_streams, p->s->picks);
     set_in(&t, &m->head);
-    t.facts = FIRST | (p->s->picks < p->s->rows ? PICKED : 0u) | (m->plan.logit_scale != 1.0f ? SCALED : 0u) |
-              (p->s->digest ? DIGEST : 0u);
+    t.facts = (m->plan.streams.n > 1 ? 0u : FIRST) | (p->s->picks < p->s->rows ? PICKED : 0u) |
+              (m->plan.logit_scale != 1.0f ? SCALED : 0u) | (p->s->digest ? DIGEST : 0u);
     note_formats(p, &t);
     add_part(p, &t);
 }
@@ -436,7 +469,11 @@ static void add_end(const struct planner *p, const struct model *m)
 static inline void plan_step(const struct model *m, const struct step_shape *s, struct step_plan *out)
 {
     const struct planner p = { s, out };
-    const struct part begin = { .part = BEGIN, .facts = m->plan.front ? FRONTED : 0u, .rows = s->rows };
+    const bool streams = m->plan.streams.n > 1;
+    const struct part begin = { .part = BEGIN,
+                                .facts = (m->plan.front ? FRONTED : 0u) | (streams ? STREAMED : 0u),
+                                .rows = s->rows,
+                                .heads = m->plan.streams.n - 1 };
 
     *out = (struct step_plan){ .exact = true };
     for (int i = 0; i < GEMM_N_FUSIONS; i++)
@@ -446,9 +483,13 @@ static inline void plan_step(const struct model *m, const struct step_shape *s, 
         const struct arch_layer_plan *l = &m->plan.layer[i];
         const bool fronted = m->plan.front && l->ffn != FFN_NONE;
 
+        if (arch_plan_has_table(&m->plan, i))
+            add_table(&p, m);
         if (fronted)
             add_front(&p, m, i);
+        add_streams(&p, m, &m->layer[i].mix_streams, s->rows);
         add_mixers(&p, m, i, fronted ? l->mixers & ~(unsigned)MIX_ATTN : l->mixers, true);
+        add_streams(&p, m, &m->layer[i].ffn_streams, s->rows);
         if (l->ffn == FFN_MOE)
             add_experts(&p, m, i);
         else if (l->ffn == FFN_DENSE && !fronted)
