@@ -163,11 +163,11 @@ const struct span *model_span(int i)
 /* Facts in words: those that must hold, then those that must not. */
 static size_t write_facts(char *to, size_t size, unsigned when, unsigned unless)
 {
-    static const char *const name[] = { "first",      "added",        "gated",    "qk_norm",  "rotary", "rotated",
-                                        "alpha_beta", "norm",         "dt_norm",  "b_norm",   "c_norm", "shared",
-                                        "open",       "latent",       "picked",   "scaled",   "digest", "last",
-                                        "whole",      "norm_product", "low_rank", "up_gated", "fronted",
-                                        "sigmoid", "indexed", "chosen", "streamed" };
+    static const char *const name[] = { "first",      "added",        "gated",    "qk_norm",  "rotary",  "rotated",
+                                        "alpha_beta", "norm",         "dt_norm",  "b_norm",   "c_norm",  "shared",
+                                        "open",       "latent",       "picked",   "scaled",   "digest",  "last",
+                                        "whole",      "norm_product", "low_rank", "up_gated", "fronted", "sigmoid",
+                                        "indexed",    "chosen",       "streamed" };
     size_t at = 0;
 
     to[0] = '\0';
@@ -181,8 +181,8 @@ static size_t write_facts(char *to, size_t size, unsigned when, unsigned unless)
 
 bool model_span_at(int i, struct model_span *out)
 {
-    static const char *const part[] = { "attention", "mla",   "gdn",     "kda",   "mamba", "mamba2", "conv",
-                                        NULL,        "dense", "experts", "begin", "end",   "front", "streams", "table" };
+    static const char *const part[] = { "attention", "mla",     "gdn",   "kda", "mamba", "mamba2",  "conv", NULL,
+                                        "dense",     "experts", "begin", "end", "front", "streams", "table" };
     const struct span *s = model_span(i);
     size_t at = 0;
     int bit = 0;

@@ -7,7 +7,7 @@
  *
  *     # ...                                     a remark
  *     seed N
- *     KEY u32|i32s|f32|bool|str VALUE...        metadata; i32s is an array
+ *     KEY u32|i32s|u64s|f32|bool|str VALUE...   metadata; i32s and u64s are arrays
  *     tokenizer FILE.gguf                       its tokenizer's metadata
  *     tensor NAME TYPE SHAPE DISTRIBUTION       SHAPE fastest first, as 64x512; `blk.0,2.x` in NAME is two tensors
  *     hash N                                    XXH64 of the file that comes out; without it, or with SEED, it is
@@ -95,6 +95,12 @@ static void metadata(struct gguf_writer *w, char **word, int n, const char *rest
         for (int i = 2; i < n; i++)
             list[i - 2] = (int32_t)number(word[i]);
         need(gguf_write_arr(w, word[0], GGUF_I32, list, (uint64_t)n - 2, &e), &e);
+    } else if (strcmp(word[1], "u64s") == 0) {
+        uint64_t wide[MAX_WORDS];
+
+        for (int i = 2; i < n; i++)
+            wide[i - 2] = strtoull(word[i], NULL, 10);
+        need(gguf_write_arr(w, word[0], GGUF_U64, wide, (uint64_t)n - 2, &e), &e);
     } else {
         die(word[0], "no such kind of value");
     }

@@ -27,7 +27,11 @@ static struct {
     const char *prompts, *out, *name;
     int64_t n_vocab, n_embd, n_layer;
     bool check;
-    float *hidden; /* [1 + layers + 1][rows][n_embd] while they are wanted, else NULL */
+    float *hidden;                    /* [1 + layers + 1][rows][n_embd] while they are wanted, else NULL; with streams
+                                       * [1 + layers][rows][streams * n_embd], then [rows][n_embd] */
+    const struct ggml_tensor *scores; /* of blocks, the last ones that were seen */
+    int64_t streams;                  /* of hyper-connections; 1: there are none */
+    float block;                      /* as `choice`, of blocks of positions */
     int64_t rows;
     bool begun;     /* the input of layer 0 was seen in this pass */
     int64_t n_used; /* experts of each token; 0: there are none */
@@ -131,17 +135,18 @@ static int falling(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* Routers choose the largest of each row of t. */
-static void choices(const struct ggml_tensor *t)
+/* The n largest of each row of t are chosen: by how much, at least. What is not finite is masked. */
+static void choices(const struct ggml_tensor *t, int64_t n, float *least)
 {
-    float row[64];
+    float row[N_CTX];
 
-    if (t->type != GGML_TYPE_F32 || !ggml_is_contiguous(t) || t->ne[0] > 64 || t->ne[0] <= ref.n_used)
-        die("experts of another shape", t->name);
+    if (t->type != GGML_TYPE_F32 || !ggml_is_contiguous(t) || t->ne[0] > N_CTX || t->ne[0] <= n)
+        die("choices of another shape", t->name);
     for (int64_t i = 0; i < ggml_nrows(t); i++) {
         memcpy(row, (const float *)t->data + i * t->ne[0], (size_t)t->ne[0] * sizeof *row);
         qsort(row, (size_t)t->ne[0], sizeof *row, falling);
-        ref.choice = fminf(ref.choice, row[ref.n_used - 1] - row[ref.n_used]);
+        if (row[n] > -1e30f)
+            *least = fminf(*least, row[n - 1] - row[n]);
     }
 }
 
@@ -155,15 +160,27 @@ static bool look(struct ggml_tensor *t, bool ask, void *unused)
     (void)unused;
     if (ref.n_used > 0 && strncmp(t->name, "ffn_moe_argsort-", 16) == 0) {
         if (!ask)
-            choices(t->src[0]);
+            choices(t->src[0], ref.n_used, &ref.choice);
+        return true;
+    }
+    if (strncmp(t->name, "indexer_score-", 14) == 0) {
+        ref.scores = t;
+        return true;
+    }
+    if (strncmp(t->name, "indexer_top_k-", 14) == 0) {
+        if (!ask && ref.scores != NULL && ref.scores->ne[0] > t->ne[0])
+            choices(ref.scores, t->ne[0], &ref.block);
         return true;
     }
     if (ref.hidden == NULL)
         return false;
-    if (strcmp(t->name, "norm-0") == 0 && !ref.begun) {
+    if (strcmp(t->name, "hc_init") == 0) {
+        row = 0;
+    } else if (ref.streams == 1 && strcmp(t->name, "norm-0") == 0 && !ref.begun) {
         row = 0;
         from = t->src[0];
     } else if ((sscanf(t->name, "l_out-%" SCNd64 "%n", &layer, &end) == 1 ||
+                sscanf(t->name, "l_last-%" SCNd64 "%n", &layer, &end) == 1 ||
                 sscanf(t->name, "nemotron_h_block_out-%" SCNd64 "%n", &layer, &end) == 1) &&
                t->name[end] == '\0') {
         row = 1 + layer; /* of two the later one */
@@ -172,9 +189,10 @@ static bool look(struct ggml_tensor *t, bool ask, void *unused)
     }
     if (row < 0 || ask)
         return row >= 0;
-    if (from->type != GGML_TYPE_F32 || ggml_nelements(from) != ref.rows * ref.n_embd || !ggml_is_contiguous(from))
+    int64_t width = row <= ref.n_layer ? ref.streams * ref.n_embd : ref.n_embd;
+    if (from->type != GGML_TYPE_F32 || ggml_nelements(from) != ref.rows * width || !ggml_is_contiguous(from))
         die("hidden rows of another shape", from->name);
-    memcpy(ref.hidden + row * ref.rows * ref.n_embd, from->data, ggml_nbytes(from));
+    memcpy(ref.hidden + row * ref.rows * ref.streams * ref.n_embd, from->data, ggml_nbytes(from));
     ref.begun = true;
     return true;
 }
@@ -263,6 +281,8 @@ static void describe(const float *v, int64_t n)
         squares += (double)v[i] * (double)v[i];
     }
     sum /= (double)n;
+    if (ref.block < INFINITY)
+        printf("%-18s a block of positions is chosen by %.1e or more\n", ref.name, (double)ref.block);
     if (ref.n_used > 0)
         printf("%-18s an expert is chosen by %.1e or more\n", ref.name, (double)ref.choice);
     printf("%-18s standard deviation of the logits on a: %.3f\n", ref.name, sqrt(squares / (double)n - sum * sum));
@@ -313,7 +333,11 @@ int main(int argc, char **argv)
         (void)snprintf(key, sizeof key, "%s.expert_used_count", text);
         ref.n_used = llama_model_meta_val_str(ref.model, key, text, sizeof text) > 0 ? strtoll(text, NULL, 10) : 0;
     }
-    ref.choice = INFINITY;
+    if (llama_model_meta_val_str(ref.model, "general.architecture", text, sizeof text) > 0) {
+        (void)snprintf(key, sizeof key, "%s.hyper_connection.count", text);
+        ref.streams = llama_model_meta_val_str(ref.model, key, text, sizeof text) > 0 ? strtoll(text, NULL, 10) : 1;
+    }
+    ref.choice = ref.block = INFINITY;
     ref.n_vocab = llama_vocab_n_tokens(llama_model_get_vocab(ref.model));
     ref.n_embd = llama_model_n_embd(ref.model);
     ref.n_layer = llama_model_n_layer(ref.model);
@@ -325,10 +349,13 @@ int main(int argc, char **argv)
         free(a);
         return 0;
     }
-    int64_t n_hidden = (ref.n_layer + 2) * 9 * ref.n_embd; /* short has nine tokens */
+    int64_t n_layers = (ref.n_layer + 1) * 9 * ref.streams * ref.n_embd; /* short has nine tokens */
+    int64_t n_hidden = n_layers + 9 * ref.n_embd;
     ref.hidden = grab((size_t)n_hidden * sizeof *ref.hidden);
     free(prompt("short", 0, "short.logits.f32", &n));
-    put("short.hidden.f32", ref.hidden, n_hidden, true);
+    put("short.hidden.f32", ref.hidden, ref.streams > 1 ? n_layers : n_hidden, true);
+    if (ref.streams > 1)
+        put("short.final.f32", ref.hidden + n_layers, 9 * ref.n_embd, true);
     free(ref.hidden);
     ref.hidden = NULL;
     free(prompt("b", LAST_ROWS, "b.logits.f32", &n));
