@@ -156,6 +156,7 @@ struct chat_syntax {
     enum chat_step (*text)(struct chat_reader *r);
     const char *think, *think_end[TEXT_MARK_CLOSERS]; /* open and close the reasoning */
     const char *think_over;                           /* how a program closes it, so that the text follows */
+    bool call_over;                                   /* a call may also come before reasoning is closed, and ends it */
     bool think_again;               /* it may begin anywhere and again; else only where the answer begins */
     const char *open[CHAT_MARKS];   /* begin calls, and a call comes after them */
     const char *inside[CHAT_MARKS]; /* begin calls, and a call begins with them */

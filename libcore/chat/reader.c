@@ -286,7 +286,7 @@ enum {
 static void marks_now(const struct chat_reader *r, const char *m[MARKS_MAX])
 {
     const struct chat_syntax *s = r->syntax;
-    const bool text = !r->reasoning, calls = text && r->tools != NULL;
+    const bool text = !r->reasoning, calls = (text || s->call_over) && r->tools != NULL;
 
     m[THINK_END] = r->reasoning ? s->think_end[0] : NULL;
     m[THINK] = r->part[r->reasoning ? CHAT_REASONING : CHAT_TEXT].any || r->n_given > 0 || (text && r->thought)
@@ -341,6 +341,7 @@ void chat_parse_call_over(struct chat_reader *r)
     }
     chat_parse_fail_call(r);
     chat_parse_mark(r);
+    r->reasoning = r->reasoning && !(r->syntax->call_over && r->n_block > 0);
     r->head = r->scan;
     r->in_call = r->begun = false;
 }
@@ -349,7 +350,8 @@ void chat_parse_call_is_text(struct chat_reader *r)
 {
     chat_parse_fail_call(r);
     r->unclosed = r->unclosed || r->n_block > 0;
-    chat_parse_say(r, CHAT_TEXT, chat_parse_slice(r, (struct chat_span){ r->head, r->scan }));
+    chat_parse_say(r, r->reasoning && r->syntax->call_over ? CHAT_REASONING : CHAT_TEXT,
+                   chat_parse_slice(r, (struct chat_span){ r->head, r->scan }));
     r->head = r->scan;
     r->in_call = r->begun = false;
 }

@@ -12,9 +12,13 @@ struct row {
     float rope_base, eps;
     int n_ff; /* dense feed-forward */
     int n_expert, n_used, n_ff_exp, n_ff_shared;
-    float expert_scale;                                        /* 0: none */
-    int inner, n_state, n_group, n_rec_head;                   /* recurrent layers */
-    bool tied;                                                 /* the output is the embedding */
+    float expert_scale;                      /* 0: none */
+    int n_latent;                            /* width of the space that experts work in; 0: the model's */
+    int n_dense;                             /* leading layers with a dense feed-forward */
+    int exp_groups, exp_groups_used;         /* 0: experts are in no groups */
+    int rank_q, rank_kv;                     /* latent attention; rank_q 0: queries are not compressed */
+    int inner, n_state, n_group, n_rec_head; /* recurrent layers */
+    bool tied;                               /* the output is the embedding */
     float embd_scale, residual_scale, logit_scale, attn_scale; /* 0: not in the file */
 };
 

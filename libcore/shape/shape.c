@@ -198,27 +198,73 @@ static void add_mamba2(struct shape *s, int i)
     add_tensor(s, i, "ssm_out.weight", REC, r->inner, d, 1);
 }
 
+static void add_kda(struct shape *s, int i)
+{
+    static const char *const in[] = { "attn_q", "attn_k", "attn_v", "ssm_f_a", "ssm_g_a" };
+    const struct row *r = &s->row;
+    int64_t d = r->n_embd, inner = (int64_t)r->n_head * r->dim;
+    char name[32];
+
+    for (size_t j = 0; j < sizeof in / sizeof in[0]; j++) {
+        (void)snprintf(name, sizeof name, "%s.weight", in[j]);
+        add_tensor(s, i, name, REC, d, inner, 1);
+    }
+    for (const char *c = "qkv"; *c != '\0'; c++) {
+        (void)snprintf(name, sizeof name, "ssm_conv1d_%c.weight", *c);
+        add_tensor(s, i, name, F32, 4, inner, 1);
+    }
+    add_tensor(s, i, "ssm_beta.weight", REC_GATE, d, r->n_head, 1);
+    add_tensor(s, i, "ssm_a", F32, 1, r->n_head, 1);
+    add_tensor(s, i, "ssm_dt.bias", F32, inner, 1, 1);
+    add_tensor(s, i, "ssm_norm.weight", F32, r->dim, 1, 1);
+    add_tensor(s, i, "attn_output.weight", REC, inner, d, 1);
+}
+
+static void add_mla(struct shape *s, int i)
+{
+    const struct row *r = &s->row;
+    int64_t d = r->n_embd, q = (int64_t)r->n_head * (r->dim + r->n_rot);
+
+    if (r->rank_q > 0) {
+        add_tensor(s, i, "attn_q_a.weight", ATTN_QK, d, r->rank_q, 1);
+        add_tensor(s, i, "attn_q_a_norm.weight", F32, r->rank_q, 1, 1);
+        add_tensor(s, i, "attn_q_b.weight", ATTN_QK, r->rank_q, q, 1);
+    } else {
+        add_tensor(s, i, "attn_q.weight", ATTN_QK, d, q, 1);
+    }
+    add_tensor(s, i, "attn_kv_a_mqa.weight", ATTN_QK, d, (int64_t)r->rank_kv + r->n_rot, 1);
+    add_tensor(s, i, "attn_kv_a_norm.weight", F32, r->rank_kv, 1, 1);
+    add_tensor(s, i, "attn_k_b.weight", ATTN_QK, r->dim, r->rank_kv, r->n_head);
+    add_tensor(s, i, "attn_v_b.weight", ATTN_V, r->rank_kv, r->dim, r->n_head);
+    add_tensor(s, i, "attn_gate.weight", REC_GATE, d, r->n_head, 1);
+    add_tensor(s, i, "attn_output.weight", ATTN_O, (int64_t)r->n_head * r->dim, d, 1);
+}
+
 static void add_ffn(struct shape *s, int i)
 {
     const struct row *r = &s->row;
-    int64_t d = r->n_embd, ff = r->n_ff_exp, sh = r->n_ff_shared;
+    int64_t d = r->n_embd, ff = r->n_ff_exp, sh = r->n_ff_shared, width = r->n_latent > 0 ? r->n_latent : d;
     bool gate = strncmp(r->arch, "nemotron", 8) != 0; /* squared ReLU has none */
 
-    if (r->n_expert == 0) {
+    if (r->n_expert == 0 || i < r->n_dense) {
         add_tensor(s, i, "ffn_gate.weight", FFN, d, r->n_ff, 1);
         add_tensor(s, i, "ffn_up.weight", FFN, d, r->n_ff, 1);
         add_tensor(s, i, "ffn_down.weight", FFN, r->n_ff, d, 1);
         return;
     }
     add_tensor(s, i, "ffn_gate_inp.weight", F32, d, r->n_expert, 1);
-    if (!gate)
+    if (!gate || strcmp(r->arch, "bailingmoe3") == 0)
         add_tensor(s, i, "exp_probs_b.bias", F32, r->n_expert, 1, 1);
+    if (r->n_latent > 0) {
+        add_tensor(s, i, "ffn_latent_down.weight", FFN, d, r->n_latent, 1);
+        add_tensor(s, i, "ffn_latent_up.weight", FFN, r->n_latent, d, 1);
+    }
     if (strcmp(r->arch, "qwen35moe") == 0)
         add_tensor(s, i, "ffn_gate_inp_shexp.weight", F32, d, 1, 1);
     if (gate)
-        add_tensor(s, i, "ffn_gate_exps.weight", EXPS, d, ff, r->n_expert);
-    add_tensor(s, i, "ffn_up_exps.weight", EXPS, d, ff, r->n_expert);
-    add_tensor(s, i, "ffn_down_exps.weight", EXPS, ff, d, r->n_expert);
+        add_tensor(s, i, "ffn_gate_exps.weight", EXPS, width, ff, r->n_expert);
+    add_tensor(s, i, "ffn_up_exps.weight", EXPS, width, ff, r->n_expert);
+    add_tensor(s, i, "ffn_down_exps.weight", EXPS, ff, width, r->n_expert);
     if (gate)
         add_tensor(s, i, "ffn_gate_shexp.weight", FFN, d, sh, 1);
     add_tensor(s, i, "ffn_up_shexp.weight", FFN, d, sh, 1);
@@ -240,6 +286,10 @@ static void add_layer(struct shape *s, int i)
         add_attn(s, i);
     if (c == 'G')
         add_gdn(s, i);
+    if (c == 'K')
+        add_kda(s, i);
+    if (c == 'L')
+        add_mla(s, i);
     if (c == 'M' || c == 'm' || c == 'B')
         add_mamba2(s, i);
     if (c == 'm' || c == 'a')

@@ -80,8 +80,8 @@ static void put_moe(struct keys *k, const struct row *r)
     if (r->expert_scale == 0.0f)
         return;
     put_u32(k, "expert_shared_count", 1);
-    put_u32(k, "expert_group_count", 1);
-    put_u32(k, "expert_group_used_count", 1);
+    put_u32(k, "expert_group_count", r->exp_groups > 0 ? r->exp_groups : 1);
+    put_u32(k, "expert_group_used_count", r->exp_groups > 0 ? r->exp_groups_used : 1);
     put_f32(k, "expert_weights_scale", r->expert_scale);
     if (k->code == ERR_OK)
         k->code = gguf_write_bool(k->w, full(k, "expert_weights_norm"), true, k->e);
@@ -113,6 +113,29 @@ static void put_attn(struct keys *k, const struct row *r)
     }
 }
 
+/* Kimi delta attention and latent attention of Ling 3.0. */
+static void put_latent(struct keys *k, const struct row *r)
+{
+    put_u32(k, "attention.head_count", r->n_head);
+    put_layers(k, "attention.head_count_kv", r, "L", 1);
+    if (r->rank_q > 0)
+        put_u32(k, "attention.q_lora_rank", r->rank_q);
+    put_u32(k, "attention.kv_lora_rank", r->rank_kv);
+    put_u32(k, "attention.key_length", r->rank_kv + r->n_rot);
+    put_u32(k, "attention.value_length", r->dim);
+    put_u32(k, "attention.key_length_mla", r->dim + r->n_rot);
+    put_u32(k, "attention.value_length_mla", r->dim);
+    put_f32(k, "attention.layer_norm_rms_epsilon", r->eps);
+    put_u32(k, "rope.dimension_count", r->n_rot);
+    put_f32(k, "rope.freq_base", r->rope_base);
+    put_u32(k, "kda.head_dim", r->dim);
+    put_f32(k, "kda.gate_lower_bound", -5.0f);
+    if (k->code == ERR_OK)
+        k->code = gguf_write_bool(k->w, full(k, "kda.safe_gate"), true, k->e);
+    put_u32(k, "leading_dense_block_count", r->n_dense);
+    put_u32(k, "expert_gating_func", 2);
+}
+
 static enum err_code put_keys(struct gguf_writer *w, const struct row *r, struct err *e)
 {
     struct keys k = { .w = w, .arch = r->arch, .e = e };
@@ -130,10 +153,17 @@ static enum err_code put_keys(struct gguf_writer *w, const struct row *r, struct
         put_layers(&k, "feed_forward_length", r, "e", r->n_ff_exp);
     else if (r->n_ff > 0)
         put_u32(&k, "feed_forward_length", r->n_ff);
-    put_attn(&k, r);
+    if (r->rank_kv > 0)
+        put_latent(&k, r);
+    else
+        put_attn(&k, r);
     if (r->n_expert > 0)
         put_moe(&k, r);
+    if (r->n_latent > 0)
+        put_u32(&k, "moe_latent_size", r->n_latent);
     put_u32(&k, "ssm.conv_kernel", 4);
+    if (r->rank_kv > 0)
+        return k.code;
     put_u32(&k, "ssm.state_size", r->n_state);
     put_u32(&k, "ssm.group_count", r->n_group);
     put_u32(&k, "ssm.time_step_rank", r->n_rec_head);
@@ -154,20 +184,20 @@ static bool ends_with(const char *name, const char *tail)
 }
 
 /* Values of a float tensor: what its part in the model takes. */
-static float plain_value(const struct shape_tensor *t, uint64_t seed, uint64_t i)
+static float plain_value(const struct shape *s, const struct shape_tensor *t, uint64_t seed, uint64_t i)
 {
     float x = rng_gauss(seed, 1, i);
 
     if (strstr(t->name, "norm") != NULL || ends_with(t->name, "ssm_d"))
         return 1.0f;
     if (ends_with(t->name, "ssm_a"))
-        return -expf(x);
-    if (strstr(t->name, "conv1d.weight") != NULL)
+        return s->row.rank_kv > 0 ? expf(x) : -expf(x); /* of bounded decays positive */
+    if (strstr(t->name, "conv1d") != NULL && ends_with(t->name, ".weight"))
         return 0.3f * x;
     return 0.05f * x;
 }
 
-static enum err_code write_plain(struct filler *f, const struct shape_tensor *t, struct err *e)
+static enum err_code write_plain(struct filler *f, const struct shape *s, const struct shape_tensor *t, struct err *e)
 {
     int64_t n = t->size_bytes / 4;
     float chunk[1024];
@@ -176,7 +206,7 @@ static enum err_code write_plain(struct filler *f, const struct shape_tensor *t,
         int64_t k = n - i < 1024 ? n - i : 1024;
 
         for (int64_t j = 0; j < k; j++)
-            chunk[j] = plain_value(t, f->seed, f->draws++);
+            chunk[j] = plain_value(s, t, f->seed, f->draws++);
         if (gguf_write_data(f->w, chunk, (size_t)k * sizeof *chunk, e))
             return e->code;
         i += k;
@@ -237,7 +267,7 @@ static enum err_code write_weights(struct filler *f, const struct shape *s, stru
 
         if (!progress_tick(f->progress, (uint64_t)f->done, (uint64_t)f->total))
             return err_set(e, ERR_CANCEL, "interrupted");
-        if (t->type == QUANT_f32 ? write_plain(f, t, e) : write_rows(f, t, e))
+        if (t->type == QUANT_f32 ? write_plain(f, s, t, e) : write_rows(f, t, e))
             return e->code;
         f->done += t->size_bytes;
     }

@@ -443,6 +443,7 @@ static void test_find(void **state)
         { "<|start_of_role|> <tool_call>", "granite4" },
         { "<tool_call>{name}\n<arg_key>", "glm-4.5" },
         { "<tool_call>{name}<arg_key>", "glm-4.7" },
+        { "<role>ASSISTANT</role> <tool_call>{name}<arg_key>", "ling-3" },
         { "[TOOL_CALLS] [", "mistral" },
         { "[TOOL_CALLS]x[ARGS]", "mistral-args" },
         { "<｜tool▁sep｜>x\n```json", "deepseek-r1" },
@@ -617,6 +618,8 @@ static void test_flow(void **state)
         { "qwen3.5", "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"s\": \"^a\"}}^", "+f {\"s\": \"^a\"}." },
         { "glm-4.5", "<tool_call>f^\n<arg_key>s</arg_key>\n<arg_value>a^b</arg_value>^\n</tool_call>",
           "^+f {\"s\": \"a^b^\"}." },
+        { "ling-3", "<tool_call>f^<arg_key>s</arg_key>\n<arg_value>a^b</arg_value>^\n</tool_call>",
+          "^+f {\"s\": \"a^b^\"}." },
         { "deepseek-v3.2",
           "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"f\">\n<｜DSML｜parameter name=\"x\" "
           "string=\"true\">a^b^</｜DSML｜parameter>\n</｜DSML｜invoke>^\n</｜DSML｜function_calls>",
@@ -746,6 +749,12 @@ static void test_result(void **state)
           "2]}\"}},{\"id\":\"call00008\",\"type\":\"function\",\"function\":"
           "{\"name\":\"f\",\"arguments\":\"{}\"}}]}",
           false },
+        { "ling-3", "I call. <tool_call>f<arg_key>a</arg_key>\n<arg_value>x</arg_value>\n</tool_call>",
+          "{\"reasoning\":\"I call.\",\"content\":\"\",\"tool_calls\":[{\"id\":\"call00007\",\"type\":\"function\","
+          "\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\": \\\"x\\\"}\"}}]}",
+          true },
+        { "ling-3", "a <tool_call> is a mark</think>b",
+          "{\"reasoning\":\"a <tool_call> is a mark\",\"content\":\"b\",\"tool_calls\":[]}", true },
         { "kimi-k2", "<|tool_call_begin|>functions.f:4<|tool_call_argument_begin|>{}<|tool_call_end|>",
           "{\"reasoning\":\"\",\"content\":\"\",\"tool_calls\":[{\"id\":\"functions.f:4\",\"type\":\"function\","
           "\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]}",
