@@ -134,8 +134,7 @@ words()
 @test "the manual names the architectures that there are" {
     sed -n 's/^ARCH(\(.*\))$/\1/p' "$ROOT/libcore/arch/archs.def" | sort > program
     [ -s program ]
-    sed -n '/^\.Li general.architecture/,/^Any GGUF/p' "$ROOT/man/chimere-run.1" | sed '1,2d;$d' |
-        sed 's/ and /,/; s/\.$//; s/[ ,][ ,]*/\n/g' | sed '/^$/d' | tr - _ | sort > manual
+    sed -n 's/^\.It \([^ ]*\) Ta .*/\1/p' "$ROOT/man/chimere-families.7" | tr - _ | sort > manual
     diff program manual
 }
 
