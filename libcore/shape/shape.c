@@ -116,6 +116,10 @@ static enum err_code parse(struct row *r, const char *spec, struct err *e)
         if (set_number(r, &seen, spec, n < 100 ? n : 100, e))
             return e->code;
     }
+    const int groups = r->exp_groups;
+    if (groups > 0 && (r->n_expert % groups != 0 || r->n_used > r->n_expert / groups * r->exp_groups_used))
+        return err_set(e, ERR_ARG, "shape: %s uses %d experts of %d of its %d groups: %d do not fit", r->name,
+                       r->n_used, r->exp_groups_used, groups, r->n_expert);
     return ERR_OK;
 }
 

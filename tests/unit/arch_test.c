@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "golden.h"
+#include "model/drafter.h"
 
 static char copy_path[64];
 
@@ -70,6 +71,64 @@ static void write_copy(const struct gguf *g, const struct change *c)
             if (code != ERR_OK)
                 fail_msg("%s", e.msg);
         }
+    if (gguf_write_commit(w, &e) != ERR_OK)
+        fail_msg("%s", e.msg);
+}
+
+enum { NEXTN_BLOCK = 3 }; /* of bailingmoe3-a, which a prediction block is a copy of */
+
+static void put_tensor(struct gguf_writer *w, const char *name, const struct gguf_tensor *t, int pass)
+{
+    struct err e = { 0 };
+
+    if (pass == 0 ? gguf_write_tensor(w, str_of(name), t->type, t->n_dims, t->ne, &e)
+                  : gguf_write_data(w, t->data, t->size_bytes, &e))
+        fail_msg("%s", e.msg);
+}
+
+/* bailingmoe3-a with a block for multi-token prediction behind its layers, but for the tensor `without`. */
+static void write_with_nextn(const struct gguf *g, const char *without)
+{
+    static const float zeros[96 * 48];
+    static const struct gguf_tensor own[] = {
+        { .name = { "nextn.eh_proj.weight", 20 }, .n_dims = 2, .ne = { 96, 48, 1, 1 } },
+        { .name = { "nextn.enorm.weight", 18 }, .n_dims = 1, .ne = { 48, 1, 1, 1 } },
+        { .name = { "nextn.hnorm.weight", 18 }, .n_dims = 1, .ne = { 48, 1, 1, 1 } },
+        { .name = { "layer_output_norm.weight", 24 }, .n_dims = 1, .ne = { 48, 1, 1, 1 } },
+    };
+    const struct change five = { .key = "bailingmoe3.block_count", .value = NEXTN_BLOCK + 2 };
+    struct gguf_writer *w = NULL;
+    struct err e = { 0 };
+    char name[128];
+
+    if (gguf_write_open(&w, copy_path, &e) != ERR_OK)
+        fail_msg("%s", e.msg);
+    for (size_t i = 0; i < gguf_n_kv(g); i++)
+        put_kv(w, gguf_kv_at(g, i), &five);
+    if (gguf_write_u32(w, "bailingmoe3.nextn_predict_layers", 1, &e) != ERR_OK)
+        fail_msg("%s", e.msg);
+    for (int pass = 0; pass < 2; pass++) {
+        for (size_t i = 0; i < gguf_n_tensors(g); i++) {
+            const struct gguf_tensor *t = gguf_tensor_at(g, i);
+
+            (void)snprintf(name, sizeof name, "%.*s", STR_ARG(t->name));
+            put_tensor(w, name, t, pass);
+            if (strncmp(name, "blk.3.", 6) != 0)
+                continue;
+            name[4]++;
+            if (strcmp(name, without) != 0)
+                put_tensor(w, name, t, pass);
+        }
+        for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
+            struct gguf_tensor t = own[i];
+
+            t.data = (const unsigned char *)zeros;
+            t.size_bytes = (size_t)(t.ne[0] * t.ne[1]) * sizeof *zeros;
+            (void)snprintf(name, sizeof name, "blk.4.%.*s", STR_ARG(t.name));
+            if (strcmp(name, without) != 0)
+                put_tensor(w, name, &t, pass);
+        }
+    }
     if (gguf_write_commit(w, &e) != ERR_OK)
         fail_msg("%s", e.msg);
 }
@@ -288,6 +347,35 @@ static void broken_variants(void **state)
     gguf_close(g);
 }
 
+/* A block for multi-token prediction with latent attention has to be whole, and no drafter uses it. */
+static void latent_nextn(void **state)
+{
+    static const char *const without[] = { "", "blk.4.attn_gate.weight", "blk.4.nextn.hnorm.weight" };
+    struct gguf *g = NULL, *copy = NULL;
+    struct model *m = NULL;
+    struct model_drafter *d = NULL;
+    struct err e = { 0 };
+
+    (void)state;
+    if (gguf_open(&g, "tests/golden/models/bailingmoe3-a.gguf", &e) != ERR_OK)
+        fail_msg("%s", e.msg);
+    for (size_t i = 0; i < sizeof without / sizeof without[0]; i++) {
+        write_with_nextn(g, without[i]);
+        enum err_code code = try_copy(&e);
+        if (code != (i == 0 ? ERR_OK : ERR_FORMAT) || strstr(e.msg, without[i]) == NULL)
+            fail_msg("without '%s': code %d: %s", without[i], (int)code, e.msg);
+    }
+    write_with_nextn(g, "");
+    if (gguf_open(&copy, copy_path, &e) ||
+        model_open(&m, copy, &(struct model_opts){ .n_threads = 1, .nextn = true }, &e))
+        fail_msg("%s", e.msg);
+    assert_int_equal(model_info(m)->n_nextn, 0);
+    assert_int_equal(model_drafter_mtp(&d, m, NULL, &e), ERR_UNSUPPORTED);
+    model_close(m);
+    gguf_close(copy);
+    gguf_close(g);
+}
+
 static void unknown_architecture(void **state)
 {
     struct gguf_writer *w = NULL;
@@ -321,11 +409,8 @@ static int drop_copy(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers),
-        cmocka_unit_test(tensors),
-        cmocka_unit_test(variants),
-        cmocka_unit_test(broken_variants),
-        cmocka_unit_test(unknown_architecture),
+        cmocka_unit_test(numbers),      cmocka_unit_test(tensors),         cmocka_unit_test(variants),
+        cmocka_unit_test(latent_nextn), cmocka_unit_test(broken_variants), cmocka_unit_test(unknown_architecture),
     };
 
     return cmocka_run_group_tests_name("arch", tests, make_copy_path, drop_copy);
