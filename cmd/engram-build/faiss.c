@@ -49,6 +49,13 @@ enum err_code cli_faiss_check(const struct recall *r, const char *index, char *p
                 : err_set(e, ERR_FORMAT, "%s: wrong checksum: it is not what %s was written with", path, index);
 }
 
+uint32_t cli_faiss_how(const char *factory)
+{
+    const uint32_t how = (uint32_t)io_hash(0, factory, strlen(factory));
+
+    return how > 0 ? how : 1;
+}
+
 /* ---- files that nothing needs ---- */
 
 static bool has_sum(const char *index, uint64_t sum)
@@ -121,8 +128,11 @@ extern void openblas_set_num_threads(int n) __attribute__((weak)); /* where its 
 struct cli_faiss {
     FaissIndex *index;
     const struct recall *r;
-    float *v; /* [dims] */
+    float *v;       /* [dims] */
+    uint32_t *text; /* [n_labels]; NONE: the vector of none */
+    int64_t n_gone; /* vectors of none */
 };
+#define NONE UINT32_MAX
 
 /* FAISS writes errors on standard error itself, and warns there of what it was told: not while this is open. */
 static int mute(void)
@@ -193,26 +203,31 @@ static enum err_code keep_file(const struct cli_faiss_build *b, const char *part
     return rename(part, path) == 0 ? ERR_OK : err_errno(e, ERR_IO, errno, "%s: cannot rename", part);
 }
 
-enum err_code cli_faiss_write(void *ctx, float *v, int64_t n, int dims, uint64_t *bytes, uint64_t *sum, struct err *e)
+enum err_code cli_faiss_write(void *ctx, struct recall_outside *o, struct err *e)
 {
     const struct cli_faiss_build *b = ctx;
     FaissIndex *index = NULL;
-    char part[PATH_BYTES];
+    char part[PATH_BYTES], old[PATH_BYTES];
     enum err_code code = ERR_OK;
 
+    if (o->adds && cli_faiss_check(b->old, b->index, old, sizeof old, e))
+        return e->code;
     if (snprintf(part, sizeof part, "%s.part%ld" SUFFIX, b->index, (long)getpid()) >= (int)sizeof part)
         return err_set(e, ERR_ARG, "%.40s...: the name is too long", b->index);
     set_threads(b->threads);
     const int kept = mute();
 
-    if (faiss_index_factory(&index, dims, b->factory, METRIC_INNER_PRODUCT) != 0 ||
-        faiss_Index_train(index, n, v) != 0 || faiss_Index_add(index, n, v) != 0)
+    if (o->adds ? faiss_read_index_fname(old, 0, &index) != 0
+                : faiss_index_factory(&index, o->dims, b->factory, METRIC_INNER_PRODUCT) != 0 ||
+                      faiss_Index_train(index, o->n, o->v) != 0)
+        code = say(ERR_ARG, "--faiss", e);
+    else if (faiss_Index_add(index, o->n, o->v) != 0)
         code = say(ERR_ARG, "--faiss", e);
     if (code == ERR_OK && faiss_write_index_fname(index, part) != 0)
         code = say(ERR_IO, part, e);
     unmute(kept);
     if (code == ERR_OK)
-        code = cli_interrupted() ? err_set(e, ERR_CANCEL, "interrupted") : keep_file(b, part, bytes, sum, e);
+        code = cli_interrupted() ? err_set(e, ERR_CANCEL, "interrupted") : keep_file(b, part, &o->bytes, &o->sum, e);
     if (code != ERR_OK)
         (void)unlink(part);
     faiss_Index_free(index);
@@ -229,12 +244,18 @@ static enum err_code open_file(struct cli_faiss *f, const char *path, const char
     unmute(kept);
     if (failed != 0)
         return say(ERR_FORMAT, path, e);
-    if (faiss_Index_ntotal(f->index) != i.n_texts || faiss_Index_d(f->index) != i.dims ||
+    if (faiss_Index_ntotal(f->index) != i.n_labels || faiss_Index_d(f->index) != i.dims ||
         faiss_Index_metric_type(f->index) != METRIC_INNER_PRODUCT)
         return err_set(e, ERR_FORMAT, "%s: has not the vectors of the index", path);
     f->v = malloc((size_t)i.dims * sizeof *f->v);
-    if (f->v == NULL || faiss_ParameterSpace_new(&space) != 0)
+    f->text = malloc(((size_t)i.n_labels + 1) * sizeof *f->text);
+    if (f->v == NULL || f->text == NULL || faiss_ParameterSpace_new(&space) != 0)
         return err_nomem(e);
+    for (int64_t k = 0; k < i.n_labels; k++)
+        f->text[k] = NONE;
+    for (int64_t k = 0; k < i.n_texts; k++)
+        f->text[recall_label(f->r, k)] = (uint32_t)k;
+    f->n_gone = i.n_labels - i.n_texts;
     kept = mute();
     failed = faiss_ParameterSpace_set_index_parameters(space, f->index, search != NULL ? search : "nprobe=16");
     unmute(kept);
@@ -265,17 +286,26 @@ enum err_code cli_faiss_open(struct cli_faiss **out, const struct recall *r, con
 
 enum err_code cli_faiss_near(struct cli_faiss *f, const float *v, int k, struct recall_hit *hits, int *n, struct err *e)
 {
-    float score[RECALL_HITS_MAX];
-    idx_t label[RECALL_HITS_MAX];
+    const int64_t n_labels = recall_info(f->r).n_labels, most = k + f->n_gone < n_labels ? k + f->n_gone : n_labels;
+    int64_t asked = k < most ? k : most;
 
     recall_aim(f->r, v, f->v);
-    if (faiss_Index_search(f->index, 1, f->v, k, score, label) != 0)
-        return say(ERR_IO, "--faiss", e);
-    *n = 0;
-    for (int i = 0; i < k; i++)
-        if (label[i] >= 0 && label[i] < recall_info(f->r).n_texts)
-            hits[(*n)++] = (struct recall_hit){ label[i], score[i], 0 };
-    return ERR_OK;
+    for (;; asked = 2 * asked < most ? 2 * asked : most) { /* until there are enough of texts that are not gone */
+        float *score = malloc((size_t)asked * sizeof *score);
+        idx_t *label = malloc((size_t)asked * sizeof *label);
+        enum err_code code = score != NULL && label != NULL ? ERR_OK : err_nomem(e);
+
+        if (code == ERR_OK && faiss_Index_search(f->index, 1, f->v, asked, score, label) != 0)
+            code = say(ERR_IO, "--faiss", e);
+        *n = 0;
+        for (int64_t i = 0; code == ERR_OK && i < asked && *n < k; i++)
+            if (label[i] >= 0 && label[i] < n_labels && f->text[label[i]] != NONE)
+                hits[(*n)++] = (struct recall_hit){ f->text[label[i]], score[i], 0 };
+        free(score);
+        free(label);
+        if (code != ERR_OK || *n == k || asked == most)
+            return code;
+    }
 }
 
 void cli_faiss_close(struct cli_faiss *f)
@@ -284,6 +314,7 @@ void cli_faiss_close(struct cli_faiss *f)
         return;
     faiss_Index_free(f->index);
     free(f->v);
+    free(f->text);
     free(f);
 }
 
@@ -294,9 +325,9 @@ enum err_code cli_faiss_ready(struct err *e)
     return err_set(e, ERR_UNSUPPORTED, "--faiss: this build has no FAISS");
 }
 
-enum err_code cli_faiss_write(void *ctx, float *v, int64_t n, int dims, uint64_t *bytes, uint64_t *sum, struct err *e)
+enum err_code cli_faiss_write(void *ctx, struct recall_outside *o, struct err *e)
 {
-    (void)ctx, (void)v, (void)n, (void)dims, (void)bytes, (void)sum;
+    (void)ctx, (void)o;
     return cli_faiss_ready(e);
 }
 

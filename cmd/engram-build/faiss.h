@@ -11,11 +11,14 @@ struct cli_faiss_build {
     const char *index;   /* the file of the index */
     const char *factory; /* what FAISS makes: "IVF1024,PQ32" */
     int threads;
+    const struct recall *old; /* the index to whose file vectors are added; NULL: none */
 };
+/* struct recall_build_opts.how */
+uint32_t cli_faiss_how(const char *factory);
 /* ERR_UNSUPPORTED: this build has no FAISS. */
 MUST_CHECK enum err_code cli_faiss_ready(struct err *e);
 /* A recall_outside_fn; ctx is a struct cli_faiss_build. */
-enum err_code cli_faiss_write(void *ctx, float *v, int64_t n, int dims, uint64_t *bytes, uint64_t *sum, struct err *e);
+enum err_code cli_faiss_write(void *ctx, struct recall_outside *o, struct err *e);
 /* Removes files of the index that neither it nor one of its old versions needs. */
 void cli_faiss_sweep(const char *index);
 

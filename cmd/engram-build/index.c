@@ -216,6 +216,7 @@ static enum err_code begin_vectors(struct indexing *x, struct err *e)
 static enum err_code open_old(struct indexing *x, struct err *e)
 {
     const struct recall_vectors made = cli_embed_made(&x->m);
+    char file[4096];
     struct err ignored;
 
     if (access(x->o->out, F_OK) != 0)
@@ -224,12 +225,14 @@ static enum err_code open_old(struct indexing *x, struct err *e)
         x->old = NULL;
         return ignored.code == ERR_NOMEM ? err_copy(e, &ignored) : ERR_OK;
     }
-    if (!recall_same_vectors(x->old, &made) || recall_info(x->old).outside_bytes > 0) {
+    if (!recall_same_vectors(x->old, &made) ||
+        (recall_info(x->old).outside_bytes > 0 && cli_faiss_check(x->old, x->o->out, file, sizeof file, &ignored))) {
         recall_close(x->old);
         x->old = NULL;
         return ERR_OK;
     }
     x->m.dims = recall_info(x->old).dims; /* a command's, too */
+    x->faiss.old = x->old;
     return ERR_OK;
 }
 
@@ -320,8 +323,9 @@ static enum err_code open_index(struct indexing *x, struct err *e)
     if (o->faiss != NULL) {
         if (cli_faiss_ready(e))
             return e->code;
-        x->faiss = (struct cli_faiss_build){ o->out, o->faiss, o->model.n_threads };
+        x->faiss = (struct cli_faiss_build){ o->out, o->faiss, o->model.n_threads, NULL };
         bo.outside = cli_faiss_write;
+        bo.how = cli_faiss_how(o->faiss);
         bo.ctx = &x->faiss;
     }
     if (cli_open(&x->m.x, &o->model, e) || cli_open_text(&x->m.x, true, e))

@@ -5,6 +5,8 @@
 
 #include "recall/internal.h"
 
+enum { PART = 5 }; /* of its texts an index that goes on with an old one may lack, or have more than it */
+
 /* A word in one text. */
 struct use {
     uint64_t at; /* of the word's bytes, in words */
@@ -213,9 +215,9 @@ static int by_hash(const void *a, const void *b)
     return x->hash != y->hash ? (x->hash < y->hash ? -1 : 1) : (x->text > y->text) - (x->text < y->text);
 }
 
-/* The text of old that is text i; NO_LINK: none is. */
+/* The text of old that is text i; NO_LINK: none is. used: those that were found; NULL: one may be found twice. */
 static uint32_t find_same(const struct recall_builder *b, int64_t i, const struct recall *old,
-                          const struct named_hash *v, size_t n)
+                          const struct named_hash *v, size_t n, bool *used)
 {
     const uint64_t hash = ((const struct origin *)b->origin.p)[i].hash;
     struct str heading, text = recall_build_text(b, i, &heading);
@@ -230,37 +232,46 @@ static uint32_t find_same(const struct recall_builder *b, int64_t i, const struc
             hi = mid;
     }
     for (; lo < n && v[lo].hash == hash; lo++)
-        if (str_eq(text, recall_text(old, v[lo].text)) && str_eq(heading, recall_origin_of(old, v[lo].text).heading))
+        if ((used == NULL || !used[v[lo].text]) && str_eq(text, recall_text(old, v[lo].text)) &&
+            str_eq(heading, recall_origin_of(old, v[lo].text).heading)) {
+            if (used != NULL)
+                used[v[lo].text] = true;
             return v[lo].text;
+        }
     return NO_LINK;
 }
 
 enum err_code recall_build_reuse(struct recall_builder *b, const struct recall *old, int64_t *n, struct err *e)
 {
-    const size_t n_old = old->origin != NULL ? (size_t)old->s.n_texts : 0;
+    const bool outside = old->s.outside_bytes > 0;
+    const bool fits = !outside || (b->o.outside != NULL && b->o.how > 0 && old->s.labels >> 32 == b->o.how);
+    const size_t n_old = fits && old->origin != NULL ? (size_t)old->s.n_texts : 0;
     struct named_hash *v = malloc((n_old + 1) * sizeof *v);
     uint32_t *taken = malloc(((size_t)b->n + 1) * sizeof *taken);
+    bool *used = outside ? calloc(n_old + 1, sizeof *used) : NULL;
     uint64_t same = 0;
 
     *n = 0;
-    if (v == NULL || taken == NULL) {
+    if (v == NULL || taken == NULL || (outside && used == NULL)) {
         free(v);
         free(taken);
+        free(used);
         return err_nomem(e);
     }
     for (size_t i = 0; i < n_old; i++)
         v[i] = (struct named_hash){ old->origin[i].hash, (uint32_t)i };
     qsort(v, n_old, sizeof *v, by_hash);
     for (uint64_t i = 0; i < b->n; i++) {
-        taken[i] = find_same(b, (int64_t)i, old, v, n_old);
+        taken[i] = find_same(b, (int64_t)i, old, v, n_old, used);
         same += taken[i] != NO_LINK;
     }
     free(v);
-    if (same == 0 || 2 * same < b->n) {
+    free(used);
+    if (same == 0 || 2 * same < b->n || (outside && recall_n_labels(&old->s) - same > b->n / PART)) {
         free(taken);
         return ERR_OK;
     }
-    for (uint64_t i = 0; i < b->n; i++)
+    for (uint64_t i = 0; i < b->n && !outside; i++)
         if (taken[i] != NO_LINK)
             memcpy((float *)b->vector.p + i * b->stride, old->vector + taken[i] * b->stride,
                    (size_t)b->stride * sizeof(float));
@@ -449,7 +460,6 @@ static enum err_code write_parts(const char *path, const struct recall_builder *
 static enum err_code make_graph(const struct recall_builder *b, struct graph *g, const struct progress *p,
                                 struct err *e)
 {
-    enum { PART = 5 };
     uint64_t same = 0;
 
     for (uint64_t i = 0; b->old != NULL && i < b->n; i++)
@@ -462,16 +472,32 @@ static enum err_code make_graph(const struct recall_builder *b, struct graph *g,
     return recall_graph_go_on(g, &old, b->taken, p, e);
 }
 
-static enum err_code write_outside(struct recall_builder *b, uint64_t *bytes, uint64_t *sum, struct err *e)
+/* Vectors that are not in the old file get the numbers behind its own. */
+static enum err_code write_outside(struct recall_builder *b, struct sizes *s, struct err *e)
 {
     const size_t dims = (size_t)b->v.dims;
-    float *v = b->vector.p;
+    const struct recall *old = b->old != NULL && b->old->s.outside_bytes > 0 ? b->old : NULL;
+    const uint64_t n_old = old != NULL ? recall_n_labels(&old->s) : 0;
+    struct recall_outside o = { .v = b->vector.p, .dims = b->v.dims, .adds = old != NULL };
+    struct origin *origin = b->origin.p;
 
-    for (size_t i = 1; i < (size_t)b->n; i++)
-        memmove(v + i * dims, v + i * (size_t)b->stride, dims * sizeof *v);
-    if (b->o.outside(b->o.ctx, v, (int64_t)b->n, b->v.dims, bytes, sum, e))
+    for (size_t i = 0; i < (size_t)b->n; i++) {
+        if (old != NULL && b->taken[i] != NO_LINK) {
+            origin[i].label = old->origin[b->taken[i]].label;
+            continue;
+        }
+        memmove(o.v + (size_t)o.n * dims, o.v + i * (size_t)b->stride, dims * sizeof *o.v);
+        origin[i].label = (uint32_t)(n_old + (uint64_t)o.n++);
+    }
+    if (old != NULL && o.n == 0) {
+        o.bytes = old->s.outside_bytes;
+        o.sum = old->s.outside_sum;
+    } else if (b->o.outside(b->o.ctx, &o, e))
         return e->code;
-    return *bytes > 0 ? ERR_OK : err_set(e, ERR_IO, "no vectors were written");
+    s->outside_bytes = o.bytes;
+    s->outside_sum = o.sum;
+    s->labels = (uint64_t)b->o.how << 32 | (n_old + (uint64_t)o.n);
+    return o.bytes > 0 ? ERR_OK : err_set(e, ERR_IO, "no vectors were written");
 }
 
 static enum err_code commit_index(struct recall_builder *b, struct lists *l, struct graph *g, float *mean,
@@ -484,32 +510,29 @@ static enum err_code commit_index(struct recall_builder *b, struct lists *l, str
     *g = (struct graph){ .dot = recall_dot_best(), .vector = b->vector.p, .n = b->n, .stride = b->stride };
     if (graph && make_graph(b, g, p, e))
         return e->code;
-    uint64_t bytes = 0, sum = 0;
+    struct sizes s = { .tokenizer = b->o.tokenizer,
+                       .model = b->v.model,
+                       .n_texts = b->n,
+                       .dims = (uint64_t)b->v.dims,
+                       .layer = (uint64_t)b->v.layer,
+                       .text_bytes = b->text.n,
+                       .n_words = l->word_end.n / 8,
+                       .word_bytes = l->word.n,
+                       .n_postings = l->posting.n / 8,
+                       .n_upper = g->n_upper,
+                       .graph = graph,
+                       .origins = 1,
+                       .n_files = b->file_end.n / 8,
+                       .file_bytes = b->file.n,
+                       .heading_bytes = b->heading.n,
+                       .members_bytes = b->members.n,
+                       .maker = (uint64_t)b->v.maker };
 
-    if (b->o.outside != NULL && write_outside(b, &bytes, &sum, e))
+    if (b->o.outside != NULL && write_outside(b, &s, e))
         return e->code;
-    const struct sizes s = { .tokenizer = b->o.tokenizer,
-                             .model = b->v.model,
-                             .n_texts = b->n,
-                             .dims = (uint64_t)b->v.dims,
-                             .layer = (uint64_t)b->v.layer,
-                             .text_bytes = b->text.n,
-                             .n_words = l->word_end.n / 8,
-                             .word_bytes = l->word.n,
-                             .n_postings = l->posting.n / 8,
-                             .n_upper = g->n_upper,
-                             .graph = graph,
-                             .origins = 1,
-                             .n_files = b->file_end.n / 8,
-                             .file_bytes = b->file.n,
-                             .heading_bytes = b->heading.n,
-                             .members_bytes = b->members.n,
-                             .maker = (uint64_t)b->v.maker,
-                             .outside_bytes = bytes,
-                             .outside_sum = sum };
     const struct part raw[ARRAYS] = {
         { mean, 4 * b->stride },
-        { b->vector.p, bytes > 0 ? 0 : b->vector.n },
+        { b->vector.p, s.outside_bytes > 0 ? 0 : b->vector.n },
         { b->text_end.p, b->text_end.n },
         { b->text.p, b->text.n },
         { b->length.p, b->length.n },

@@ -8,9 +8,10 @@
 #include "recall/recall.h"
 
 enum {
-    FORMAT = 3,
-    FORMAT_PLAIN = 2, /* its vectors are a model's, in the file */
-    FORMAT_OLD = 1,   /* has no origins */
+    FORMAT = 4,            /* its vectors are in another file, under numbers of their own */
+    FORMAT_UNNUMBERED = 3, /* these numbers are those of the texts */
+    FORMAT_PLAIN = 2,      /* its vectors are a model's, in the file */
+    FORMAT_OLD = 1,        /* has no origins */
     HEAD_BYTES = 512,
     ALIGN_BYTES = 64,
     LANES = 16,          /* a vector in the file is padded to a multiple of this many floats */
@@ -54,7 +55,7 @@ enum array {
 struct origin {
     uint64_t line, hash; /* hash: of the heading and the text */
     uint32_t file;       /* NO_FILE: not known */
-    uint32_t zero;
+    uint32_t label;      /* of its vector in another file, if sizes.labels > 0; else 0 */
 };
 #define NO_FILE UINT32_MAX
 
@@ -64,6 +65,8 @@ struct sizes {
     uint64_t origins /* 0 or 1: whether there are any */, n_files, file_bytes, heading_bytes, members_bytes;
     /* Since version 3; 0 before. */
     uint64_t maker, outside_bytes /* 0: the vectors are here */, outside_sum;
+    /* Since version 4, behind the path; 0 before. */
+    uint64_t labels; /* vectors of the other file; << 32: a number of how they are written */
 };
 
 /* n: a multiple of LANES */
@@ -98,6 +101,7 @@ struct part {
 
 /* open.c */
 uint64_t recall_stride(uint64_t dims);
+uint64_t recall_n_labels(const struct sizes *s);
 void recall_array_bytes(uint64_t bytes[ARRAYS], const struct sizes *s);
 void recall_put_head(unsigned char head[HEAD_BYTES], const struct sizes *s, const char *path, uint64_t sum);
 /* Of the arrays, one after the other; origins: of all of them. */

@@ -2,6 +2,7 @@
 /* open.c - opens an index: maps it, checks its sum, bounds and order.         room: recall */
 #include <inttypes.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,9 +14,16 @@ enum {
     WORD_SUM = 13,
     OLD_SIZES = WORD_SUM - WORD_SIZES,
     PLAIN_SIZES = 5, /* behind the sum, in FORMAT_PLAIN */
+    ELSEWHERE_SIZES = 8,
     WORD_PATH = 22,
+    WORD_LABELS = WORD_PATH + RECALL_PATH_BYTES / 8,
     WORD_HASH = HEAD_BYTES / 8 - 1
 };
+
+uint64_t recall_n_labels(const struct sizes *s)
+{
+    return s->labels & UINT32_MAX;
+}
 
 uint64_t recall_stride(uint64_t dims)
 {
@@ -53,14 +61,17 @@ void recall_array_bytes(uint64_t bytes[ARRAYS], const struct sizes *s)
 
 void recall_put_head(unsigned char head[HEAD_BYTES], const struct sizes *s, const char *path, uint64_t sum)
 {
-    const uint64_t format = s->maker == RECALL_MODEL && s->outside_bytes == 0 ? FORMAT_PLAIN : FORMAT;
+    const uint64_t format = s->labels > 0                                       ? FORMAT
+                            : s->maker == RECALL_MODEL && s->outside_bytes == 0 ? FORMAT_PLAIN
+                                                                                : FORMAT_UNNUMBERED;
     uint64_t hash;
 
     memset(head, 0, HEAD_BYTES);
     memcpy(head, RECALL_MAGIC, 8);
     memcpy(head + 8, &format, 8);
     memcpy(head + 8 * WORD_SIZES, s, 8 * OLD_SIZES);
-    memcpy(head + 8 * (WORD_SUM + 1), &s->origins, sizeof *s - 8 * OLD_SIZES);
+    memcpy(head + 8 * (WORD_SUM + 1), &s->origins, 8 * ELSEWHERE_SIZES);
+    memcpy(head + 8 * WORD_LABELS, &s->labels, 8);
     memcpy(head + 8 * WORD_SUM, &sum, 8);
     memcpy(head + 8 * WORD_PATH, path, strlen(path));
     hash = io_hash(0, head, HEAD_BYTES - 8);
@@ -178,6 +189,9 @@ static enum err_code check_origins(const struct recall *r, struct err *e)
     for (uint64_t i = 0; i < s->n_texts; i++)
         if ((r->origin[i].file >= s->n_files && r->origin[i].file != NO_FILE) || r->origin[i].line > INT64_MAX)
             return err_set(e, ERR_FORMAT, "text %" PRIu64 ": of no file", i);
+    for (uint64_t i = 0; s->labels > 0 && i < s->n_texts; i++)
+        if (r->origin[i].label >= recall_n_labels(s))
+            return err_set(e, ERR_FORMAT, "text %" PRIu64 ": a vector that is not there", i);
     for (uint64_t i = 0; i < s->n_words; i++)
         if (r->by_stem[i] >= s->n_words)
             return err_set(e, ERR_FORMAT, "stem %" PRIu64 ": of no word", i);
@@ -196,7 +210,9 @@ static enum err_code place_arrays(struct recall *r, struct part part[ARRAYS], st
     if (s->n_texts > RECALL_TEXTS_MAX || s->dims > RECALL_DIMS_MAX || s->text_bytes > left || s->n_words > most ||
         s->word_bytes > left || s->n_postings > most || s->n_upper > most || s->graph > 1 || s->layer > INT32_MAX ||
         s->origins > 1 || s->n_files > most || s->file_bytes > left || s->heading_bytes > left ||
-        s->members_bytes > left || s->maker > RECALL_EMBEDDER || (s->outside_bytes > 0 && s->graph != 0))
+        s->members_bytes > left || s->maker > RECALL_EMBEDDER || (s->outside_bytes > 0 && s->graph != 0) ||
+        (s->labels > 0 && (s->outside_bytes == 0 || s->origins == 0 || recall_n_labels(s) < s->n_texts ||
+                           recall_n_labels(s) > 2 * (uint64_t)RECALL_TEXTS_MAX)))
         return err_set(e, ERR_FORMAT, "is larger than the file, or than an index can be");
     recall_array_bytes(bytes, s);
     for (int i = 0; i < ARRAYS; i++) {
@@ -257,8 +273,9 @@ static enum err_code open_map(struct recall *r, struct err *e)
     memcpy(&r->s, word + WORD_SIZES, 8 * OLD_SIZES);
     if (word[WORD_FORMAT] != FORMAT_OLD)
         memcpy(&r->s.origins, word + WORD_SUM + 1,
-               word[WORD_FORMAT] == FORMAT ? sizeof r->s - 8 * OLD_SIZES : 8 * PLAIN_SIZES);
-    if (word[WORD_FORMAT] == FORMAT)
+               8 * (word[WORD_FORMAT] > FORMAT_PLAIN ? ELSEWHERE_SIZES : PLAIN_SIZES));
+    r->s.labels = word[WORD_FORMAT] == FORMAT ? word[WORD_LABELS] : 0;
+    if (word[WORD_FORMAT] > FORMAT_PLAIN)
         memcpy(r->path, word + WORD_PATH, sizeof r->path - 1);
     if (place_arrays(r, part, e))
         return e->code;
@@ -307,7 +324,13 @@ struct recall_info recall_info(const struct recall *r)
                                  (enum recall_maker)r->s.maker,
                                  r->path,
                                  r->s.outside_bytes,
-                                 r->s.outside_sum };
+                                 r->s.outside_sum,
+                                 (int64_t)(r->s.labels > 0 ? recall_n_labels(&r->s) : r->s.n_texts) };
+}
+
+int64_t recall_label(const struct recall *r, int64_t i)
+{
+    return r->s.labels > 0 ? r->origin[i].label : i;
 }
 
 bool recall_same_vectors(const struct recall *r, const struct recall_vectors *v)

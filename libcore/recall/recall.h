@@ -48,9 +48,12 @@ struct recall_info {
     enum recall_maker maker;
     const char *path;                    /* of the embedder's file; "": not known */
     uint64_t outside_bytes, outside_sum; /* of the file that has the vectors; 0: it is this one */
+    int64_t n_labels;                    /* vectors of that file, some of which may be of texts that are gone */
 };
 struct recall_info recall_info(const struct recall *r);
 struct str recall_text(const struct recall *r, int64_t i);
+/* The number of a text's vector in the file that has them. */
+int64_t recall_label(const struct recall *r, int64_t i);
 
 /* Where a text comes from. What is not known is 0, or has no bytes. */
 struct recall_origin {
@@ -113,15 +116,22 @@ MUST_CHECK enum err_code recall_answer(struct recall_said *out, struct str docum
 
 /* ---- building ---- */
 
-/* Writes n vectors [n][dims], which it may change, to a file of its own: its bytes, and their io_hash(). */
-typedef enum err_code recall_outside_fn(void *ctx, float *v, int64_t n, int dims, uint64_t *bytes, uint64_t *sum,
-                                        struct err *e);
+struct recall_outside {
+    float *v; /* [n][dims], which may be changed */
+    int64_t n;
+    int dims;
+    bool adds;           /* they come behind those of the old index's file */
+    uint64_t bytes, sum; /* to be set: of the file, and their io_hash() */
+};
+/* Writes vectors to a file of its own. */
+typedef enum err_code recall_outside_fn(void *ctx, struct recall_outside *o, struct err *e);
 struct recall_build_opts {
     uint64_t tokenizer;
     bool graph;                 /* also for few texts */
     int versions;               /* old files that stay: PATH.1, PATH.2 and so on; 0: none are made */
     recall_outside_fn *outside; /* NULL: the vectors are in the file */
     void *ctx;
+    uint32_t how; /* not 0: a number of how `outside` writes, which goes on only with a file of the same number */
 };
 MUST_CHECK enum err_code recall_build_open(struct recall_builder **out, const struct recall_build_opts *o,
                                            struct err *e);
@@ -145,8 +155,9 @@ MUST_CHECK enum err_code recall_build_vectors(struct recall_builder *b, const st
 bool recall_same_vectors(const struct recall *r, const struct recall_vectors *v);
 /* Texts that `old` has, too, with the same heading, take their vectors from there, and the mean that is taken away
  * stays that of old. Where it has less than half of the texts, nothing is taken, so that a mean does not outlive its
- * texts; nor is it from a file of version 1. *n: how many were taken. old's vectors are of
- * the same origin, and it stays open until the commit. */
+ * texts; nor is it from a file of version 1. Vectors in another file stay there, those of texts that are gone, too,
+ * until they are more than a fifth of the new texts: then nothing is taken. *n: how many were taken. old's vectors are
+ * of the same origin, and it stays open until the commit. */
 MUST_CHECK enum err_code recall_build_reuse(struct recall_builder *b, const struct recall *old, int64_t *n,
                                             struct err *e);
 bool recall_build_has_vector(const struct recall_builder *b, int64_t i); /* it was taken from an old index */

@@ -338,4 +338,20 @@ ZGV2L3N0ZGluABYgEDFtHXIov0u4nLyRlfGPlUw/RDGV3EqNS5IoJdOVHQLS3WV3KNDzzc7Ocr7yGSgS
     [ "$(ls x.index* | wc -l)" -eq 2 ]
     index -f in
     fails 3 'its vectors are not in a file of FAISS' chimere-engram-build query --faiss nprobe=2 --embed-command ./embed -p a x.index
+    # another run adds what is new to the file, and what is gone is not found
+    again() { chimere-engram-build index -f -t 1 -v -o x.index --lines --embed-command ./embed --faiss "$@" in 2> told; }
+    rm x.index*
+    for i in $(seq 20); do printf "%${i}s%$((21 - i))s\n" '' _ | tr ' _' ab; done >> in
+    again IVF1,Flat && grep -q 'vectors of 0 were there' told
+    sed -i '1s/.*/aaaaaaab/; 2d' in
+    again IVF1,Flat && grep -q '23 texts, vectors of 22 were there' told
+    ask -p bbbb > theirs
+    chimere-engram-build index -t 1 -q -o fresh.index --lines --embed-command ./embed in
+    [ "$(sed 's/,[^]]*//g' theirs)" = "$(chimere-engram-build query --vectors only -t 1 -k 9 --embed-command ./embed -p bbbb fresh.index |
+        jq -c '[.text]' | tr '\n' ' ')" ]
+    again IVF1,Flat && grep -q '23 texts, vectors of 23 were there' told
+    again SQ8 && grep -q 'vectors of 0 were there' told
+    head -12 in > few && mv few in
+    again SQ8 && grep -q 'vectors of 0 were there' told # more than a fifth would be of texts that are gone
+    chimere-engram-build check x.index x.index.1
 }

@@ -67,7 +67,8 @@ static void make(const uint8_t *data, size_t n)
                              data[12],
                              data[12] / 64,
                              data[9] / 128,
-                             7 };
+                             7,
+                             data[6] / 16 };
 
     recall_array_bytes(bytes, &s);
     for (int i = 0; i < ARRAYS; i++)

@@ -264,13 +264,100 @@ static void a_graph_goes_on_from_the_old_one(void **state)
     recall_close(r);
 }
 
-static enum err_code keep_outside(void *ctx, float *v, int64_t n, int dims, uint64_t *bytes, uint64_t *sum,
-                                  struct err *e)
+static enum err_code keep_outside(void *ctx, struct recall_outside *o, struct err *e)
 {
-    *(float *)ctx = v[(n - 1) * dims];
-    *bytes = dims == DIMS ? 9 : 0;
-    *sum = 8;
-    return n == 3 ? ERR_OK : err_set(e, ERR_IO, "not written");
+    *(float *)ctx = o->v[(o->n - 1) * o->dims];
+    o->bytes = o->dims == DIMS ? 9 : 0;
+    o->sum = 8;
+    return o->n == 3 && !o->adds ? ERR_OK : err_set(e, ERR_IO, "not written");
+}
+
+/* What was added to a file, by its numbers. */
+struct added {
+    float first[40]; /* of each vector */
+    int n, calls;
+};
+
+static enum err_code add_outside(void *ctx, struct recall_outside *o, struct err *e)
+{
+    struct added *a = ctx;
+
+    (void)e;
+    a->n = o->adds ? a->n : 0;
+    for (int64_t i = 0; i < o->n; i++)
+        a->first[a->n++] = o->v[i * o->dims];
+    o->bytes = (uint64_t)a->n;
+    o->sum = (uint64_t)++a->calls;
+    return ERR_OK;
+}
+
+/* An index of texts from .. to - 1, two of them the same, and how many vectors were there. */
+static int64_t index_outside(struct added *a, const struct recall *old, int from, int to, uint32_t how)
+{
+    const struct recall_build_opts o = { .outside = add_outside, .ctx = a, .how = how };
+    struct recall_builder *b;
+    struct err e = { 0 };
+    int64_t n = 0;
+
+    must(recall_build_open(&b, &o, &e), &e);
+    for (int i = to; i-- > from;) {
+        char text[20];
+
+        snprintf(text, sizeof text, "text %d", i / 2 == 8 ? 16 : i);
+        must(recall_build_add(b, str_of(text), NULL, &e), &e);
+    }
+    must(recall_build_vectors(b, &made, &e), &e);
+    if (old != NULL)
+        must(recall_build_reuse(b, old, &n, &e), &e);
+    for (int i = 0; i < to - from; i++) {
+        float v[DIMS] = { (float)(to - 1 - i) / 100 };
+
+        v[1] = 1;
+        if (!recall_build_has_vector(b, i))
+            recall_build_vector(b, i, v);
+    }
+    must(recall_build_commit(b, in("p1"), NULL, &e), &e);
+    assert_int_equal(rename(in("p1"), in("p")), 0);
+    return n;
+}
+
+static void vectors_outside_stay_there(void **state)
+{
+    static const struct {
+        int from, to, n; /* n: vectors that the file has */
+        uint32_t how;
+        int64_t reused;
+    } rounds[] = { { 0, 20, 20, 7, 0 },  { 0, 22, 22, 7, 20 }, { 2, 24, 24, 7, 20 }, { 4, 24, 24, 7, 20 },
+                   { 10, 24, 14, 7, 0 }, { 10, 24, 14, 9, 0 }, { 10, 24, 14, 9, 14 } };
+    struct added a = { .n = 0 };
+    struct recall *old = NULL;
+
+    (void)state;
+    for (size_t k = 0; k < sizeof rounds / sizeof *rounds; k++) {
+        const int calls = a.calls;
+        struct recall *r;
+        bool used[40] = { false };
+
+        assert_int_equal(index_outside(&a, old, rounds[k].from, rounds[k].to, rounds[k].how), rounds[k].reused);
+        recall_close(old);
+        r = open_index(in("p"));
+        assert_int_equal(recall_info(r).n_labels, rounds[k].n);
+        assert_int_equal(a.calls - calls, rounds[k].reused < rounds[k].to - rounds[k].from);
+        assert_int_equal(recall_info(r).outside_sum, a.calls);
+        for (int64_t i = 0; i < recall_info(r).n_texts; i++) {
+            const int64_t label = recall_label(r, i), is = rounds[k].to - 1 - i;
+            float v[DIMS] = { (float)is / 100 }, aimed[DIMS];
+
+            assert_true(!used[label]);
+            used[label] = true;
+            v[1] = 1;
+            recall_aim(r, v, aimed);
+            if (is / 2 != 8) /* of the two that are the same either has the vector */
+                assert_true(fabsf(a.first[label] - aimed[0]) < 1e-6F);
+        }
+        old = r;
+    }
+    recall_close(old);
 }
 
 static void vectors_may_be_outside(void **state)
@@ -620,6 +707,7 @@ int main(void)
         cmocka_unit_test(origins_are_kept),
         cmocka_unit_test(vectors_are_taken_from_an_old_index),
         cmocka_unit_test(vectors_may_be_outside),
+        cmocka_unit_test(vectors_outside_stay_there),
         cmocka_unit_test(a_graph_goes_on_from_the_old_one),
         cmocka_unit_test(all_vectors_are_compared),
         cmocka_unit_test(a_graph_finds_the_same),
