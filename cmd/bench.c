@@ -8,6 +8,7 @@
 #include "cli/table.h"
 
 static struct bench_opts o = {
+    .beside = { CLI_BESIDE_DEFAULTS },
     .mix = "q4_k_m",
     .prompts = "512",
     .depths = "0,1024",
@@ -55,6 +56,7 @@ static const struct cli_opt opts[] = {
     ROW_CONTEXT(&o.beside.context),
     ROW_EXAMPLES(&o.beside.examples),
     ROW_RECITE(&o.beside.recite),
+    ROWS_RETRIEVE(o.beside),
     ROWS_ENGRAM(&o.beside.engrams, &o.beside.engram_thinking),
     PATH(0, "judge-only", "file", "grade these answers, JSON lines; no model", &o.judge),
     INT64(0, "limit", "n", "only the first n items of each set", &o.limit, 1),
@@ -71,7 +73,7 @@ static const struct cli_opt opts[] = {
     PATH(0, "classify", "file", "calibrate: classes of questions, JSON routes", &o.classify),
     FLAG(0, "compare", "two files of answers: the paired difference", &o.compare),
     OUTPUT(0, "traces", "file", "reason: what was thought, added to", &o.traces),
-    REAL(0, "may-lose", "share", "reason: of right answers, at most (default 0.01)", &o.may_lose),
+    REAL(0, "may-lose", "share", "of right answers, at most (default 0.01)", &o.may_lose),
     OUTPUT(0, "plot", "file", "reason: a picture: .svg, .png or .pdf", &o.plot),
     SECTION("Guesses"),
     LIST("draft", "name", "as in chimere-run; a,b: together; repeatable", &o.drafts_of),
@@ -191,13 +193,15 @@ static const struct cli_of of[] = {
     { "verifier-time", SCORE },
     { "compare", EVAL },
     { "traces", REASON },
-    { "may-lose", REASON },
+    { "may-lose", REASON | CALIBRATE },
     { "plot", REASON },
     { "system", SETS },
     { "messages-before", SETS },
     { "context", EVAL },
-    { "examples", EVAL },
-    { "recite", EVAL },
+    { "examples", EVAL | CALIBRATE },
+    { "recite", EVAL | CALIBRATE },
+    { "retrieve", EVAL },
+    { "retrieve-below", EVAL },
     { "engram", EVAL },
     { "engram-thinking", EVAL },
     { "judge-only", EVAL },
@@ -226,7 +230,12 @@ static const struct cli_pair pairs[] = {
     { "reasoning-grace", CLI_NEEDS, "reasoning-budget|reasoning-effort|think-stop", NULL, EVAL },
     { "reasoning-budget-message", CLI_NEEDS, "reasoning-budget|reasoning-effort", NULL, EVAL },
     { "think-probe", CLI_NEEDS, "think-stop|think-suppress", NULL, EVAL },
-    { "calibration", CLI_NEEDS, "think", NULL, EVAL },
+    { "calibration", CLI_NEEDS, "think|retrieve", NULL, EVAL },
+    { "retrieve", CLI_NEEDS, "examples|recite|context", NULL, EVAL },
+    { "retrieve-below", CLI_NEEDS, "retrieve", NULL, EVAL },
+    { "may-lose", CLI_NEEDS, "examples|recite", NULL, CALIBRATE },
+    { "examples|recite", CLI_EXCLUDES, "classify|verifier", "what answers without texts are worth is fitted alone",
+      CALIBRATE },
     { "compare", CLI_ALONE, "against|json|table|verbose|quiet", "two files of answers are read", EVAL },
     { "judge-only", CLI_ALONE, "limit|samples|think|out|against|json|table|verbose|quiet", "no model is asked", EVAL },
     { "acts|reps|against", CLI_NEEDS, "device", NULL, KERNELS },
@@ -276,8 +285,10 @@ static void check_usage(const struct cli_command *c)
     cli_reason_check(&reason);
     if (o.think == 2 && (!(c->bit & EVAL) || o.judge != NULL || o.calibration == NULL))
         cli_usage("%s: --think auto is for answers of eval with a --calibration", c->name);
-    if (o.think != 2 && o.calibration != NULL)
-        cli_usage("eval: --calibration has no effect without --think auto");
+    if (o.think != 2 && o.beside.retrieve != 1 && o.calibration != NULL)
+        cli_usage("eval: --calibration has no effect without --think auto or --retrieve auto");
+    if (o.think == 2 && o.beside.retrieve == 1)
+        cli_usage("eval: --think auto and --retrieve auto do not go together: each drops an answer");
     if (o.think == 2 && (o.reason.budget == 0 || o.reason.effort == 0))
         cli_usage("eval: --think auto leaves no reasoning with that budget or effort");
     if (o.think == 1 && (o.reason.budget > 0 || o.reason.effort > 0 || o.reason.least > 0 || o.reason.stop != NULL ||

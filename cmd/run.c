@@ -52,7 +52,7 @@ static enum err_code check_calibration(const struct cli_run *s, struct err *e)
 {
     const char *what = s->o->verifier.what != NULL ? s->o->verifier.what : s->o->verify != NULL ? "self" : "";
 
-    if (cli_calibration_check(s->calibration, s->o->calibration, &s->open, e))
+    if (cli_calibration_check(s->calibration, s->o->calibration, &s->open, s->o->think == 2, e))
         return e->code;
     if (strcmp(what, "self") == 0)
         cli_calibration_warn(s->calibration, s->o->calibration);

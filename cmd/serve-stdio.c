@@ -54,6 +54,7 @@ static struct {
 } o = { .parallel = PARALLEL,
         .draft_max = -1,
         .embed_layer = -1,
+        .beside = { CLI_BESIDE_DEFAULTS },
         .reason = { CLI_REASON_DEFAULTS },
         .verifier = { CLI_VERIFIER_DEFAULTS },
         .max_queue = 1024,
@@ -75,6 +76,7 @@ static const struct cli_opt opts[] = {
     ROW_CONTEXT_TABLE(&o.beside.context_table),
     ROW_EXAMPLES(&o.beside.examples),
     ROW_RECITE(&o.beside.recite),
+    ROWS_RETRIEVE(o.beside),
     STRING(0, "alias", "name", "model name in replies (default: its file)", &o.name),
     PATH(0, "template", "file", "chat template instead of the model's (Jinja)", &o.template_file),
     STRING(0, "parser", "name", "how answers are read (default: by the template)", &o.parser),
@@ -310,7 +312,7 @@ static enum err_code open_all(struct server *s, struct err *e)
         cli_sampling_make(&o.sampling, s->open.text, text_info(s->open.text)->n_tokens, e))
         return e->code;
     if (o.calibration != NULL && (cli_calibration_open(&s->calibration, o.calibration, e) ||
-                                  cli_calibration_check(s->calibration, o.calibration, &s->open, e)))
+                                  cli_calibration_check(s->calibration, o.calibration, &s->open, false, e)))
         return e->code;
     const struct model_info *info = model_info(s->open.model);
 
@@ -343,9 +345,10 @@ static enum err_code open_all(struct server *s, struct err *e)
         return e->code;
     slash = strrchr(s->open.path, '/');
     const struct cli_made_with_opts with = made_with_opts(s);
+    struct ask retrieve = { .retrieves = false };
     uint64_t fingerprint;
 
-    if (cli_fingerprint(&fingerprint, &with, e) ||
+    if (cli_beside_retrieve(&retrieve, &o.beside, s->calibration, e) || cli_fingerprint(&fingerprint, &with, e) ||
         cli_resident_facts(&s->facts, &s->open, o.template_file, o.parser, e) ||
         cli_resident_add(s->facts, &s->open, s->run, e) || open_verifier(s, e))
         return e->code;
@@ -368,6 +371,8 @@ static enum err_code open_all(struct server *s, struct err *e)
         .lenient = o.lenient,
         .reason = &s->reason,
         .calibration = s->calibration,
+        .retrieves = retrieve.retrieves,
+        .retrieve_below = retrieve.retrieve_below,
         .judge = cli_judges_of(s->judges),
         .keeper = s->cache != NULL ? &cli_cache_keeper : NULL,
         .keeper_of = s->cache,

@@ -45,13 +45,15 @@ static enum err_code ask_both(struct calibration_job *j, struct both *q, struct 
             return e->code;
         json_decref(kwargs);
         a.kwargs = NULL;
-        a.think = thinks;
+        a.think = thinks && !j->retrieves;
         a.uncertainty = true;
-        if (!thinks) {
+        if (j->retrieves && thinks)
+            cli_beside_ask(&a, &j->beside);
+        if (!a.think) {
             a.reason = reason_defaults();
             a.reason.loops = j->b->o->reason.loops == 0;
         }
-        *s = (struct both_side){ .of = q, .thinks = thinks != 0 };
+        *s = (struct both_side){ .of = q, .thinks = a.think != 0 };
         if (ask_open(&s->asked, &a, &m, NULL, e))
             return e->code;
     }
@@ -362,6 +364,10 @@ static enum err_code open_all(struct calibration_job *j, struct err *e)
         return e->code;
     if (chat_open(&j->format, j->b->open.text, (struct str){ 0 }, e))
         return err_wrap(e, "%s", j->b->open.path);
+    j->retrieves = j->b->o->beside.examples != NULL || j->b->o->beside.recite != NULL;
+    if (j->retrieves && (cli_beside_texts(&j->beside, &j->b->o->beside, &j->b->open, e) ||
+                         cli_beside_hash(&j->beside_hash, &j->b->o->beside, e)))
+        return e->code;
     for (size_t i = 0; i < j->n; i++)
         if (ask_both(j, &j->v[i], e))
             return err_wrap(e, "%s: %s", j->v[i].set, cli_bench_text_in(j->v[i].item, "id"));
@@ -386,6 +392,7 @@ static void free_all(struct calibration_job *j)
     for (int i = 0; i < j->classes.n; i++)
         reason_isotonic_free(&j->classes.right[i]);
     free(j->v);
+    cli_beside_close(&j->beside);
     reason_routes_close(j->routes);
     grammar_vocab_close(j->vocab);
     chat_close(j->format);
@@ -410,10 +417,10 @@ enum err_code cli_bench_cmd_calibrate(struct bench *b, struct err *e)
     if (code == ERR_OK)
         code = run_all(&j, e);
     if (code == ERR_OK)
-        code = cli_bench_calibrate_fit(&j, e);
+        code = j.retrieves ? cli_bench_calibrate_retrieve(&j, e) : cli_bench_calibrate_fit(&j, e);
     if (code == ERR_OK && b->o->verifier.what != NULL)
         code = verify(&j, e);
-    if (code == ERR_OK)
+    if (code == ERR_OK && !j.retrieves)
         code = cli_bench_calibrate_report(&j, e);
     if (code == ERR_OK)
         code = cli_bench_calibrate_write(&j, to, e);

@@ -49,6 +49,11 @@ struct calibration_job {
     struct both_classes classes;
     struct reason_verifier_worth worth;
     bool verified;
+    struct cli_beside beside; /* with indexes: answers without and with their texts */
+    bool retrieves;
+    uint64_t beside_hash;
+    float retrieve_below; /* what was picked */
+    int64_t n_retrieve;   /* answers that are right without texts, of the half that it was picked with */
     double thought_share; /* right answers with reasoning, of the other half */
     char *part;           /* the file of answers until all are there; NULL: not named yet */
     int out;              /* it; -1: not open */
@@ -65,4 +70,7 @@ void cli_bench_calibrate_forget(struct calibration_job *j, bool whole);
 MUST_CHECK enum err_code cli_bench_calibrate_fit(struct calibration_job *j, struct err *e);
 MUST_CHECK enum err_code cli_bench_calibrate_report(struct calibration_job *j, struct err *e);
 MUST_CHECK enum err_code cli_bench_calibrate_write(const struct calibration_job *j, struct io_out *to, struct err *e);
+
+/* calibrate_retrieve.c: below which mean log-probability an answer without texts is dropped for one with them. */
+MUST_CHECK enum err_code cli_bench_calibrate_retrieve(struct calibration_job *j, struct err *e);
 #endif

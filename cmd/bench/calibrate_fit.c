@@ -277,6 +277,34 @@ static json_t *json_rule(const struct both_classes *c, int i)
     return i == 0 ? o : json_if(cli_json_set(o, "name", json_string(c->name[i])), o);
 }
 
+/* What the file says of the same model that this run has not fitted. */
+static bool keep_others(json_t *o, const char *path)
+{
+    static const char *const members[] = { "all", "routes", "classes", "verifier", "retrieve" };
+    struct reason_calibration *c = NULL;
+    struct err ignored;
+    json_t *old = NULL;
+    bool ok = true;
+
+    if (cli_json_file(&old, path, &ignored) || reason_calibration_open(&c, old, &ignored) ||
+        strcmp(cli_bench_text_in(old, "fingerprint"), cli_bench_text_in(o, "fingerprint")) != 0) {
+        json_decref(old);
+        reason_calibration_close(c);
+        return true; /* there is none that could be kept */
+    }
+    const bool thinks = json_object_get(o, "all") != NULL;
+
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++) {
+        json_t *v = json_object_get(old, members[i]);
+        const bool own = (strcmp(members[i], "retrieve") == 0) != thinks;
+
+        ok = ok && (own || v == NULL || json_object_set(o, members[i], v) == 0);
+    }
+    reason_calibration_close(c);
+    json_decref(old);
+    return ok;
+}
+
 static json_t *json_calibration(const struct calibration_job *j)
 {
     const struct both_classes *c = &j->classes;
@@ -289,8 +317,11 @@ static json_t *json_calibration(const struct calibration_job *j)
         if (c->own[i])
             json_push(&classes, json_rule(c, i));
     o = json_pack("{s:s, s:o, s:s, s:o}", "type", "calibration", "model", json_bytes(str_of(j->b->label)),
-                  "fingerprint", print, "all", json_rule(c, 0));
-    ok = o != NULL && classes != NULL;
+                  "fingerprint", print, j->retrieves ? "retrieve" : "all",
+                  j->retrieves
+                      ? json_pack("{s:I, s:f}", "n", (json_int_t)j->n_retrieve, "below", (double)j->retrieve_below)
+                      : json_rule(c, 0));
+    ok = o != NULL && classes != NULL && keep_others(o, j->b->o->out);
     if (ok && j->routes != NULL)
         ok = cli_json_set(o, "routes", json_incref(reason_routes_file(j->routes))) &&
              json_object_set(o, "classes", classes) == 0;

@@ -63,11 +63,11 @@ enum err_code cli_bench_question(struct ask *a, json_t **kwargs, const struct be
     a->sample.temp = b->o->temp;
     a->sample.top_p = b->o->top_p;
     a->sample.seed = (uint64_t)b->o->seed;
-    if ((b->calibration != NULL || json_is_true(json_object_get(item, "enable_thinking"))) &&
+    if ((b->o->think == 2 || json_is_true(json_object_get(item, "enable_thinking"))) &&
         cli_reason_set(&a->reason, &b->o->reason, e))
         return e->code;
     a->reason.loops = b->o->reason.loops == 0;
-    if (b->calibration != NULL) { /* whatever the item says */
+    if (b->o->think == 2) { /* whatever the item says */
         a->kwargs = NULL;
         a->calibration = b->calibration;
     }
@@ -120,7 +120,8 @@ static enum err_code ask_task(struct tasks *ts, struct task *t, struct err *e)
             a.reason.trace = t->trace;
         }
         cli_beside_ask(&a, &ts->beside);
-        code = ask_open(&t->asked, &a, &m, NULL, e);
+        code = cli_beside_retrieve(&a, &ts->b->o->beside, ts->b->calibration, e) ? e->code
+                                                                                 : ask_open(&t->asked, &a, &m, NULL, e);
     }
     json_decref(kwargs);
     json_decref(messages);
@@ -144,10 +145,14 @@ static enum err_code hash_prompt(struct tasks *ts, struct task *t, struct err *e
     json_t *question;
 
     if (ts->b->o->judge == NULL) {
-        if (ask_task(ts, t, e) == ERR_OK)
-            snprintf(t->prompt_hash, sizeof t->prompt_hash, "%016" PRIx64,
-                     io_hash(0, t->asked->prompt.v, (size_t)t->asked->prompt.n * sizeof(int32_t)));
-        return e->code;
+        uint64_t h = 0;
+
+        if (ask_task(ts, t, e))
+            return e->code;
+        for (const struct ask_request *r = t->asked; r != NULL; r = t->asked->retrieves ? r->second : NULL)
+            h = io_hash(h, r->prompt.v, (size_t)r->prompt.n * sizeof(int32_t));
+        snprintf(t->prompt_hash, sizeof t->prompt_hash, "%016" PRIx64, h);
+        return ERR_OK;
     }
     if (set_think(t->item, ts->b, e))
         return e->code;
@@ -259,6 +264,7 @@ static enum err_code take_answer(struct tasks *ts, const json_t *r, struct err *
     if (sample < 0 || sample >= ts->b->o->samples)
         return ERR_OK;
     for (size_t i = 0; i < ts->n; i++) {
+        const json_t *retrieve = json_object_get(r, "retrieve");
         size_t at = i * (size_t)ts->b->o->samples + (size_t)sample;
 
         if (ts->done[at] || !stands(ts, &ts->v[i], r))
@@ -272,7 +278,9 @@ static enum err_code take_answer(struct tasks *ts, const json_t *r, struct err *
         ts->v[i].cut += !json_is_true(json_object_get(r, "ended"));
         ts->v[i].n_thought += json_is_true(json_object_get(r, "reasoned"));
         ts->v[i].n_written += json_integer_value(json_object_get(r, "n_tokens"));
-        ts->v[i].n_direct += json_integer_value(json_object_get(r, "direct_tokens"));
+        ts->v[i].n_direct += json_integer_value(json_object_get(r, "direct_tokens")) +
+                             json_integer_value(json_object_get(retrieve, "dropped_tokens"));
+        ts->v[i].n_looked_up += json_is_true(json_object_get(retrieve, "looked_up"));
         ts->v[i].n_reasoning += json_integer_value(json_object_get(r, "n_reasoning"));
         ts->v[i].n_probes += json_integer_value(json_object_get(r, "n_probes"));
         ts->v[i].n_probe_rows += json_integer_value(json_object_get(r, "n_probe_rows"));
@@ -325,6 +333,9 @@ static enum err_code make_settings(struct tasks *ts, struct err *e)
         n = strlen(buf);
         snprintf(buf + n, room - n, " calibration=%016" PRIx64, h);
     }
+    n = strlen(buf);
+    if (o->beside.retrieve == 1)
+        snprintf(buf + n, room - n, " retrieve=%.6g", (double)o->beside.retrieve_below);
     n = strlen(buf);
     return beside_settings(ts, buf + n, room - n, e);
 }
@@ -471,7 +482,8 @@ static enum err_code write_answer(struct tasks *ts, const struct task_answer *a,
           (json_object_set_new(r, "reasoned", json_boolean(has_thought(t, a->stats))) ||
            json_object_set_new(r, "least",
                                a->stats->doubt.asked ? json_real((double)a->stats->doubt.least) : json_null()) ||
-           json_object_set_new(r, "direct_tokens", json_integer(a->stats->doubt.tokens)))))) {
+           json_object_set_new(r, "direct_tokens", json_integer(a->stats->doubt.tokens)))) ||
+         (t->asked->retrieves && json_object_set_new(r, "retrieve", ask_retrieve_json(a->stats))))) {
         json_decref(r);
         r = NULL;
     }
@@ -504,6 +516,7 @@ enum err_code cli_bench_take(struct tasks *ts, const struct task_answer *a, stru
     t->n_written += a->n_tokens;
     if (a->stats != NULL) {
         t->n_thought += t->asked->is_advised && has_thought(t, a->stats);
+        t->n_looked_up += t->asked->retrieves && a->stats->doubt.doubted;
         t->n_direct += a->stats->doubt.tokens;
         t->n_reasoning += a->stats->reasoning_tokens;
         t->n_probes += a->stats->probes;
@@ -521,6 +534,9 @@ static enum err_code grade(struct asked *a, enum gen_end end, const struct gen_s
     struct task_answer answer = {
         .at = a->at, .ended = end == GEN_EOS, .n_tokens = a->answer.n, .notes = t->asked->notes, .stats = st
     };
+
+    if (t->asked->retrieves && st->doubt.doubted && t->asked->second != NULL)
+        answer.notes = t->asked->second->notes;
     char *text;
     size_t n_text;
     enum err_code code;
@@ -587,7 +603,8 @@ static enum err_code report_set(struct tasks *ts, const char *name, size_t from,
 {
     double *share = calloc(to - from, sizeof *share), sum = 0, n = (double)(to - from);
     struct eval_interval ci = { 0, 1 };
-    int64_t right = 0, any = 0, cut = 0, reasoning = 0, probes = 0, probe_rows = 0, thought = 0, tokens = 0;
+    int64_t right = 0, any = 0, cut = 0, reasoning = 0, probes = 0, probe_rows = 0, thought = 0, tokens = 0,
+            looked_up = 0;
     char what[200];
     json_t *r;
     enum err_code code = share ? ERR_OK : err_nomem(e);
@@ -599,6 +616,7 @@ static enum err_code report_set(struct tasks *ts, const char *name, size_t from,
         any += ts->v[i].right > 0;
         cut += ts->v[i].cut;
         thought += ts->v[i].n_thought;
+        looked_up += ts->v[i].n_looked_up;
         tokens += ts->v[i].n_written + ts->v[i].n_direct;
         reasoning += ts->v[i].n_reasoning;
         probes += ts->v[i].n_probes;
@@ -624,10 +642,12 @@ static enum err_code report_set(struct tasks *ts, const char *name, size_t from,
     cli_bench_int(r, "n_samples", ts->b->o->samples);
     cli_bench_int(r, "n_cut", cut);
     cli_bench_real(r, "reasoning_tokens", (double)reasoning / n / ts->b->o->samples);
-    if (ts->b->calibration != NULL) {
+    if (ts->b->o->think == 2)
         cli_bench_real(r, "thought_fraction", (double)thought / n / ts->b->o->samples);
+    if (ts->b->o->beside.retrieve == 1)
+        cli_bench_real(r, "looked_up_fraction", (double)looked_up / n / ts->b->o->samples);
+    if (ts->b->o->think == 2 || ts->b->o->beside.retrieve == 1)
         cli_bench_real(r, "tokens", (double)tokens / n / ts->b->o->samples); /* dropped ones, too */
-    }
     if (ts->b->o->reason.stop != NULL || ts->b->o->reason.suppress != NULL) {
         cli_bench_real(r, "probes", (double)probes / n / ts->b->o->samples);
         cli_bench_real(r, "probe_rows", (double)probe_rows / n / ts->b->o->samples);
@@ -664,12 +684,13 @@ static enum err_code check_ctx(const struct tasks *ts, struct err *e)
 
     for (size_t i = 0; i < ts->n; i++) {
         const struct task *t = &ts->v[i];
+        const int64_t n = ask_prompt_most(t->asked);
 
-        if (ctx > 0 && t->asked->prompt.n >= ctx)
+        if (ctx > 0 && n >= ctx)
             return err_set(e, ERR_LIMIT,
                            "%s: %s: the prompt has %" PRId64 " tokens, the context %" PRId64 " (--ctx sets it)", t->set,
-                           cli_bench_task_id(t), t->asked->prompt.n, ctx);
-        beyond += train > 0 && t->asked->prompt.n > train;
+                           cli_bench_task_id(t), n, ctx);
+        beyond += train > 0 && n > train;
     }
     if (beyond > 0)
         cli_warn("%" PRId64 " prompts are longer than the %" PRId64 " tokens that the model was trained for", beyond,
@@ -689,8 +710,8 @@ enum err_code cli_bench_tasks_ask(struct tasks *ts, struct err *e)
     enum err_code code = asked ? ERR_OK : err_nomem(e);
 
     for (size_t i = 0; o->model.ctx_tokens == 0 && i < ts->n; i++)
-        if (ts->v[i].asked->prompt.n + o->predict_max > ctx)
-            ctx = ts->v[i].asked->prompt.n + o->predict_max;
+        if (ask_prompt_most(ts->v[i].asked) + o->predict_max > ctx)
+            ctx = ask_prompt_most(ts->v[i].asked) + o->predict_max;
     if (ts->traces)
         ctx += GEN_BACK_MAX + BENCH_TRACE_ANSWER;
     if (parallel > total)
@@ -702,7 +723,7 @@ enum err_code cli_bench_tasks_ask(struct tasks *ts, struct err *e)
                                                                  : 256 };
     int n_spare = 0;
 
-    if (ts->b->calibration != NULL) /* where the prompts of both answers part */
+    if (o->think == 2 || o->beside.retrieve == 1) /* where the prompts of both answers part */
         ro.checkpoint_bytes = parallel * run_snapshot_bytes(ts->b->open.model);
     for (size_t i = 0; i < ts->n && n_spare == 0; i++) /* all that think have the same options */
         n_spare = cli_reason_room(&ro, &ask_thorough(ts->v[i].asked)->reason);
@@ -738,8 +759,9 @@ static enum err_code open_all(struct tasks *ts, struct err *e)
     if (cli_text_of(&ts->system, o->system, e) ||
         (o->before != NULL && cli_read_messages(ts->before, NULL, o->before, e)) || cli_bench_open(ts->b, true, e))
         return e->code;
-    if (o->calibration != NULL && (cli_calibration_open(&ts->b->calibration, o->calibration, e) ||
-                                   cli_calibration_check(ts->b->calibration, o->calibration, &ts->b->open, e)))
+    if (o->calibration != NULL &&
+        (cli_calibration_open(&ts->b->calibration, o->calibration, e) ||
+         cli_calibration_check(ts->b->calibration, o->calibration, &ts->b->open, o->think == 2, e)))
         return e->code;
     if (chat_open(&ts->format, ts->b->open.text, (struct str){ 0 }, e))
         return err_wrap(e, "%s", ts->b->open.path);

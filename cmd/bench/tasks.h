@@ -21,6 +21,7 @@ struct task {
     char hash[24], prompt_hash[24]; /* of the item as the file has it; of its prompt's tokens */
     int right, n, cut, n_thought;   /* of its samples */
     int64_t n_written, n_direct;    /* tokens of its answers; of direct ones that were dropped */
+    int64_t n_looked_up;            /* answers with --retrieve auto that used notes */
     int64_t n_reasoning;            /* tokens of them */
     int64_t n_probes, n_probe_rows; /* of the engine, to find out how certain the model is */
     struct reason_trace *trace;     /* of its reasoning; NULL: none is kept */

@@ -7,6 +7,7 @@
 
 #include "base/io.h"
 #include "cli/open.h"
+#include "reason/calibration.h"
 
 static enum err_code open_notes(struct cli_notes *x, const char *arg, const struct cli_opened *model, struct err *e)
 {
@@ -45,6 +46,20 @@ void cli_beside_ask(struct ask *a, const struct cli_beside *x)
     a->notes = x->notes.r != NULL ? &x->notes.index : NULL;
     a->recite = x->named.r != NULL ? &x->named.index : NULL;
     a->tables = x->engram.table != NULL ? &x->engram.mix : NULL;
+}
+
+enum err_code cli_beside_retrieve(struct ask *a, const struct cli_beside_opts *o, const struct reason_calibration *c,
+                                  struct err *e)
+{
+    a->retrieves = o->retrieve == 1;
+    a->retrieve_below = ASK_RETRIEVE_BELOW;
+    if (c != NULL && reason_calibration_retrieve(c, &a->retrieve_below) == false && a->retrieves &&
+        isnan(o->retrieve_below))
+        return err_set(e, ERR_FORMAT,
+                       "--calibration: says nothing of --retrieve: chimere-bench calibrate --examples adds it");
+    if (!isnan(o->retrieve_below))
+        a->retrieve_below = o->retrieve_below;
+    return ERR_OK;
 }
 
 void cli_beside_close(struct cli_beside *x)

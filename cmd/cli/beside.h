@@ -2,16 +2,22 @@
 /* beside.h - what options put beside a model: a document, indexes of texts, tables of n-grams.   room: cmd */
 #ifndef CLI_BESIDE_H
 #define CLI_BESIDE_H
+#include <math.h>
+
 #include "cli/engram.h"
 #include "cli/recall.h"
 
 struct cli_opened;
+struct reason_calibration;
 
 struct cli_beside_opts { /* NULL, 0: not given */
     struct cli_list engrams;
     bool engram_thinking;
     const char *context, *context_table, *examples, *recite;
+    int retrieve;         /* --retrieve; 1: auto */
+    float retrieve_below; /* NaN: as a calibration says, or the default */
 };
+#define CLI_BESIDE_DEFAULTS .retrieve_below = NAN
 struct cli_beside {
     struct cli_document context;
     struct cli_notes notes; /* --examples */
@@ -28,6 +34,9 @@ MUST_CHECK enum err_code cli_beside_tables(struct cli_beside *x, const struct cl
 bool cli_beside_has_tables(const struct cli_beside_opts *o);
 /* What is open becomes a part of a question; x stays where it is until the answer has ended. */
 void cli_beside_ask(struct ask *a, const struct cli_beside *x);
+/* When they are used. c: of --calibration, NULL: none. ERR_FORMAT: it says nothing of that. */
+MUST_CHECK enum err_code cli_beside_retrieve(struct ask *a, const struct cli_beside_opts *o,
+                                             const struct reason_calibration *c, struct err *e);
 void cli_beside_close(struct cli_beside *x); /* {0} is allowed */
 
 /* Adds the contents of tables and indexes, domains, weights and numbers of texts to a hash; not --context. Of a pipe,

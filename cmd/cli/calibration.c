@@ -17,12 +17,15 @@ enum err_code cli_calibration_open(struct reason_calibration **out, const char *
 }
 
 enum err_code cli_calibration_check(const struct reason_calibration *c, const char *path, const struct cli_opened *x,
-                                    struct err *e)
+                                    bool thinks, struct err *e)
 {
     const uint64_t is = cli_open_fingerprint(x), has = reason_calibration_model(c);
 
     if (is == has)
-        return ERR_OK;
+        return !thinks || reason_calibration_thinks(c)
+                   ? ERR_OK
+                   : err_set(e, ERR_FORMAT, "%s: says nothing of when to think: chimere-bench calibrate adds it",
+                             cli_file_name(path));
     return err_set(e, ERR_FORMAT,
                    "%s: is of another model, %016" PRIx64 "; this one, with its adapters, is %016" PRIx64,
                    cli_file_name(path), has, is);

@@ -50,6 +50,9 @@
 #define ROW_CONTEXT(to)       PATH(0, "context", "file", "answer from this text", to)
 #define ROW_CONTEXT_TABLE(to) PATH(0, "context-table", "file", "make a table of this text, for this run", to)
 #define ROW_RECITE(to)        PATH(0, "recite", "index[:n]", "recite an index text that the prompt names", to)
+#define ROWS_RETRIEVE(o) \
+    CHOICE("retrieve", "always|auto", "auto: indexes only if the model is unsure", &(o).retrieve), \
+        REAL(0, "retrieve-below", "x", "mean log-probability of that (default -0.05)", &(o).retrieve_below)
 #define ROWS_PLAN(m) \
     OUTPUT(0, "expert-profile", "file", "read expert counts, add to them", &(m).profile), \
         FLAG(0, "plan", "print what goes to GPU and host; run nothing", &(m).plan)

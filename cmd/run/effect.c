@@ -162,10 +162,10 @@ const struct cli_pair cli_run_pairs[] = {
     { "reasoning-grace", CLI_NEEDS, "reasoning-budget|reasoning-effort|think-stop", NULL, 0 },
     { "reasoning-budget-message", CLI_NEEDS, "reasoning-budget|reasoning-effort", NULL, 0 },
     { "think-probe", CLI_NEEDS, "think-stop|think-suppress", NULL, 0 },
-    { "calibration", CLI_NEEDS, "think|verify|verifier", NULL, 0 },
+    { "calibration", CLI_NEEDS, "think|verify|verifier|retrieve", NULL, 0 },
     { "calibration", CLI_EXCLUDES, "logits|continue", NULL, 0 },
     { "retrieve", CLI_NEEDS, "examples|recite|context", NULL, 0 },
-    { "retrieve", CLI_EXCLUDES, "calibration|logits|best-of|dvts|verify", NULL, 0 },
+    { "retrieve", CLI_EXCLUDES, "logits|best-of|dvts|verify", NULL, 0 },
     { "retrieve-below", CLI_NEEDS, "retrieve", NULL, 0 },
     { "no-stdin", CLI_NEEDS, "prompt", NULL, 0 },
     { "best-of|verify", CLI_EXCLUDES, "session|jsonl|stream|reasoning|logits|log|interactive|continue", NULL, 0 },
@@ -248,11 +248,13 @@ static void check_call(const struct cli *cli, const struct cli_run_options *o)
 static void check_auto(const struct cli_run_options *o)
 {
     if (o->think != 2) {
-        if (o->calibration != NULL && o->verify == NULL &&
+        if (o->calibration != NULL && o->verify == NULL && o->beside.retrieve != 1 &&
             (o->verifier.what == NULL || strcmp(o->verifier.what, "self") != 0))
-            cli_usage("--calibration has no effect without --think auto or --verifier self");
+            cli_usage("--calibration has no effect without --think auto, --retrieve auto or --verifier self");
         return;
     }
+    if (o->beside.retrieve == 1)
+        cli_usage("--think auto and --retrieve auto do not go together: each drops an answer");
     if (o->calibration == NULL)
         cli_usage("--think auto needs a --calibration, which says when to think");
     if (o->reason.budget == 0 || o->reason.effort == 0)

@@ -68,7 +68,7 @@ struct run_opts cli_run_sizes(const struct cli_run *s, bool plain, int *n_spare)
         ro.checkpoint_bytes = run_snapshot_bytes(s->open.model); /* where the last message ends */
     if (s->o->interactive)
         ro.checkpoint_bytes = TALK_RUNGS * run_snapshot_bytes(s->open.model); /* for what is taken back */
-    if (s->calibration != NULL || s->o->retrieve == 1)
+    if (s->calibration != NULL || s->o->beside.retrieve == 1)
         ro.checkpoint_bytes += run_snapshot_bytes(s->open.model); /* where the prompts of both answers part */
     *n_spare = make_room(&ro, s);
     return ro;

@@ -39,9 +39,7 @@ struct cli_run_options {
     bool raw, plain, tokenize, detokenize, show_prompt, inspect, json, jsonl, ignore_eos;
     bool verbose, quiet, stream, check, engram_drafts, uncertainty;
     bool no_stdin, show, session_ro, drop_oldest, interactive, go_on, one_call;
-    int think, reasoning; /* index of the choice; think 0: on, 1: off, 2: auto; reasoning -1: by terminal */
-    int retrieve;         /* 1: auto */
-    float retrieve_below;
+    int think, reasoning;             /* index of the choice; think 0: on, 1: off, 2: auto; reasoning -1: by terminal */
     const char *calibration;          /* a file; NULL: not given */
     int64_t predict_max, logits_last; /* -1: not given */
     int64_t min_tokens;

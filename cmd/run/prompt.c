@@ -115,8 +115,8 @@ static enum err_code use_options(struct cli_run *s, struct err *e)
     a->tool_choice = o->tool_choice != NULL ? o->tool_choice : "auto";
     a->one_call = o->one_call;
     a->think = o->think != 1;
-    a->retrieves = o->retrieve == 1;
-    a->retrieve_below = o->retrieve_below;
+    if (cli_beside_retrieve(a, &o->beside, s->calibration, e))
+        return e->code;
     a->calibration = o->think == 2 ? s->calibration : NULL;
     if (cli_reason_set(&a->reason, &o->reason, e))
         return e->code;

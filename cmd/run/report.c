@@ -145,15 +145,6 @@ static void note_texts(const struct cli_run *s)
     note_unused(s, "recite", o->recite != NULL ? o->recite : s->chat ? o->context : NULL);
 }
 
-/* What the answer without notes led to. */
-static json_t *json_retrieve(const struct cli_run *s)
-{
-    const struct gen_doubt *d = &s->stats.doubt;
-
-    return json_pack("{s:b, s:o, s:I, s:I}", "looked_up", d->doubted, "mean_logprob", cli_json_real((double)d->mean),
-                     "dropped_tokens", (json_int_t)d->tokens, "read_again", (json_int_t)d->read);
-}
-
 static json_t *json_buf(const struct cli_buf *b)
 {
     return json_bytes((struct str){ b->p ? b->p : "", b->n });
@@ -193,7 +184,7 @@ enum err_code cli_run_print_end(const struct cli_run *s, struct err *e)
     if (ok && s->asked->notes != NULL)
         ok = cli_json_set(top, "notes", json_incref(s->asked->notes));
     if (ok && s->asked->retrieves)
-        ok = cli_json_set(top, "retrieve", json_retrieve(s));
+        ok = cli_json_set(top, "retrieve", ask_retrieve_json(&s->stats));
     if (ok && s->o->json)
         ok = set_kv(top, s);
     if (ok && s->draft != NULL)

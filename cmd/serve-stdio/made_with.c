@@ -42,6 +42,8 @@ static enum err_code hash_options(uint64_t *h, const struct cli_made_with_opts *
     *h = io_hash(cli_hash_text(0, text), s->dry_breakers, s->n_dry_breakers * sizeof *s->dry_breakers);
     *h = cli_hash_text(cli_hash_text(*h, o->parser) + 1, o->name);
     *h = hash_reason(*h + !o->reason->loops, o->reason);
+    if (o->beside->retrieve == 1)
+        *h = io_hash(*h, &o->beside->retrieve_below, sizeof o->beside->retrieve_below);
     if (o->verifier != NULL)
         *h = cli_hash_text(*h + 2, o->verifier);
     if (o->embed_layer >= 0)

@@ -346,11 +346,21 @@ static enum err_code open_advised(struct ask_request **out, const struct ask *a,
 
 /* ---- first an answer without notes ---- */
 
+enum { UNKNOWN = 3 };
+static const struct str unknown[UNKNOWN] = { { "I do not know", 13 }, { "I don't know", 12 }, { "I'm not sure", 12 } };
+
+bool ask_abstains(struct str text)
+{
+    for (int i = 0; i < UNKNOWN; i++)
+        if (str_find(text, 0, unknown[i]) != SIZE_MAX)
+            return true;
+    return false;
+}
+
 /* The request with notes, where an index has some; before it one without them. */
 static enum err_code open_unsure(struct ask_request **out, const struct ask *a, const struct ask_model *m,
                                  const struct ask_request *like, struct err *e)
 {
-    static const struct str unknown[] = { { "I do not know", 13 }, { "I don't know", 12 }, { "I'm not sure", 12 } };
     struct ask closed = *a;
     struct ask_request *noted, *r;
 
@@ -370,7 +380,7 @@ static enum err_code open_unsure(struct ask_request **out, const struct ask *a, 
     r->q.doubts_mean = true;
     r->q.doubt_mean = a->retrieve_below;
     r->q.doubt_texts = unknown;
-    r->q.n_doubt_texts = sizeof unknown / sizeof *unknown;
+    r->q.n_doubt_texts = UNKNOWN;
     (void)link_second(r, noted);
     *out = r;
     return ERR_OK;

@@ -100,7 +100,8 @@ struct ask {
                        doubt: it says that it does not know, or the mean of the logarithms of its tokens' probabilities
                        is below this. Not with a calibration */
     float retrieve_below;
-    int n_notes, n_recite; /* texts of each; -1: as many as the index says */
+#define ASK_RETRIEVE_BELOW (-0.05F) /* of the embedded model, see bench/retrieval.md */
+    int n_notes, n_recite;          /* texts of each; -1: as many as the index says */
     /* The answer. */
     struct ask_form form;
     int64_t tokens_max; /* of the answer; -1: until the context is full; 0: only the prompt is read */
@@ -170,6 +171,11 @@ static inline const struct ask_request *ask_thorough(const struct ask_request *r
 {
     return r->second != NULL ? r->second : r;
 }
+/* Tokens of its prompt, or of its second's if that has more. */
+static inline int64_t ask_prompt_most(const struct ask_request *r)
+{
+    return r->second != NULL && r->second->prompt.n > r->prompt.n ? r->second->prompt.n : r->prompt.n;
+}
 /* At GEN_SECOND, where the request has one answer alone: *r becomes its second, which owns it. */
 void ask_turn(struct ask_request **r);
 /* The text of the last message of the user: malloc'ed, NUL-terminated, "" if there is none. */
@@ -180,6 +186,11 @@ MUST_CHECK enum err_code ask_user_text(char **out, size_t *n, const json_t *mess
  * or null where there was no answer to the end, "direct_tokens", which were dropped, and "read_again". NULL when memory
  * is out. */
 json_t *ask_thinking_json(const struct ask_request *r, const struct gen_stats *t);
+/* An answer that says of itself that it is none. */
+bool ask_abstains(struct str text);
+/* Of a request that retrieves, what its answer without notes led to: {"looked_up", "mean_logprob" or null,
+ * "dropped_tokens", "read_again"}; NULL when memory is out. */
+json_t *ask_retrieve_json(const struct gen_stats *t);
 /* The reader of one answer of a chat; *out = NULL: it is not a chat. Errors are those of chat_reader_open(). */
 MUST_CHECK enum err_code ask_reader(struct chat_reader **out, const struct ask_request *r, struct err *e);
 /* What the model's own probabilities say of the tokens of an answer's text that were chosen: for a log. */

@@ -34,6 +34,15 @@ static bool add_advice(json_t *o, const struct ask_request *r, const struct gen_
     return ok;
 }
 
+json_t *ask_retrieve_json(const struct gen_stats *t)
+{
+    const struct gen_doubt *d = &t->doubt;
+
+    return json_pack("{s:b, s:o, s:I, s:I}", "looked_up", d->doubted, "mean_logprob",
+                     isfinite(d->mean) ? json_real((double)d->mean) : json_null(), "dropped_tokens",
+                     (json_int_t)d->tokens, "read_again", (json_int_t)d->read);
+}
+
 json_t *ask_thinking_json(const struct ask_request *r, const struct gen_stats *t)
 {
     const struct gen_thought *w = &t->thought;

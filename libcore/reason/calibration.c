@@ -23,7 +23,8 @@ struct reason_calibration {
     struct reason_routes *routes; /* NULL: none */
     struct rule all, class[RULES_MAX];
     int n;
-    bool verifies;
+    bool thinks, retrieves, verifies;
+    float retrieve_below;
     struct reason_verifier_worth verifier;
 };
 
@@ -157,19 +158,34 @@ static enum err_code read_verifier(struct reason_calibration *c, struct err *e)
     return ERR_OK;
 }
 
+static enum err_code read_retrieve(struct reason_calibration *c, const json_t *o, struct err *e)
+{
+    const json_t *below = json_object_get(o, "below");
+
+    if (json_check_members(o, " n below ", e))
+        return e->code;
+    c->retrieve_below = (float)json_number_value(below);
+    c->retrieves = json_is_number(below) && isfinite(c->retrieve_below) && c->retrieve_below <= 0;
+    return c->retrieves ? ERR_OK : json_member_fault(e, "below", "is no number up to 0");
+}
+
 static enum err_code read_file(struct reason_calibration *c, struct err *e)
 {
-    const json_t *all = json_object_get(c->file, "all");
+    const json_t *all = json_object_get(c->file, "all"), *retrieve = json_object_get(c->file, "retrieve");
     struct str type = { 0 };
 
     if (!json_get_str(c->file, "type", &type) || !str_is(type, "calibration"))
         return json_member_fault(e, "type", "is not \"calibration\": chimere-bench calibrate writes such files");
-    if (json_check_members(c->file, " type model fingerprint all routes classes verifier ", e) || read_model(c, e))
+    if (json_check_members(c->file, " type model fingerprint all routes classes verifier retrieve ", e) ||
+        read_model(c, e))
         return e->code;
-    if (json_check_members(all, " n think below knots ", e) || read_rule(&c->all, all, e))
+    c->thinks = all != NULL || retrieve == NULL;
+    if (c->thinks && (json_check_members(all, " n think below knots ", e) || read_rule(&c->all, all, e)))
         return err_at(e, "/all");
     if (read_classes(c, e))
         return e->code;
+    if (retrieve != NULL && read_retrieve(c, retrieve, e))
+        return err_at(e, "/retrieve");
     return read_verifier(c, e) ? err_at(e, "/verifier") : ERR_OK;
 }
 
@@ -203,6 +219,17 @@ void reason_calibration_close(struct reason_calibration *c)
 uint64_t reason_calibration_model(const struct reason_calibration *c)
 {
     return c->model;
+}
+
+bool reason_calibration_thinks(const struct reason_calibration *c)
+{
+    return c->thinks;
+}
+
+bool reason_calibration_retrieve(const struct reason_calibration *c, float *below)
+{
+    *below = c->retrieves ? c->retrieve_below : *below;
+    return c->retrieves;
 }
 
 enum err_code reason_calibration_find(const struct reason_calibration *c, struct str text, struct reason_advice *out,

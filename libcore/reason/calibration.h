@@ -61,6 +61,9 @@ struct reason_calibration;
 MUST_CHECK enum err_code reason_calibration_open(struct reason_calibration **out, json_t *v, struct err *e);
 void reason_calibration_close(struct reason_calibration *c);           /* NULL is allowed */
 uint64_t reason_calibration_model(const struct reason_calibration *c); /* its model_fingerprint() */
+bool reason_calibration_thinks(const struct reason_calibration *c);    /* it says when to think */
+/* Below which mean log-probability of an answer's tokens texts are looked up; false: it does not say. */
+bool reason_calibration_retrieve(const struct reason_calibration *c, float *below);
 /* What holds for a question. */
 struct reason_advice {
     const char *class; /* that the file's routes find in it; NULL: the file has no routes */

@@ -60,6 +60,7 @@ struct serve_question {
     bool has_context;                              /* it is one that questions are answered from, too */
     bool asks_context, no_context;                 /* the server's document: named by true; turned off */
     bool asks_engram, asks_examples, asks_recite;  /* the request names it, so it is an error if there is none */
+    bool asks_retrieve;                            /* it says auto itself */
     int best_of;                                   /* answers that vote for one; 0: there is no vote */
     enum reason_vote vote;
     enum serve_verifier { SERVE_NO_VERIFIER, SERVE_SELF, SERVE_JUDGE } verifier; /* JUDGE: of serve_opts */
@@ -106,6 +107,8 @@ bool serve_read_structured(struct serve_reading *r, const json_t *v);
 /* thinking.c: members about reasoning, and about several answers */
 bool serve_read_budget(struct serve_reading *r, const json_t *v);
 bool serve_read_think(struct serve_reading *r, const json_t *v);
+bool serve_read_retrieve(struct serve_reading *r, const json_t *v);
+bool serve_read_retrieve_below(struct serve_reading *r, const json_t *v);
 bool serve_read_kwargs(struct serve_reading *r, const json_t *v);
 bool serve_read_effort(struct serve_reading *r, const json_t *v);
 bool serve_read_best_of(struct serve_reading *r, const json_t *v);

@@ -193,7 +193,11 @@ static bool set_mixed(json_t *o, const struct serve_job *j)
 /* Texts of indexes that the prompt has; NULL: none was looked at. */
 static json_t *notes_of(const struct serve_job *j)
 {
-    return j->request != NULL && j->request[0] != NULL ? j->request[0]->notes : NULL;
+    json_t *notes = j->request != NULL && j->request[0] != NULL ? j->request[0]->notes : NULL;
+
+    for (int i = 0; notes == NULL && i < j->n_choices; i++) /* one that was in doubt has them */
+        notes = j->choice[i].request != NULL ? j->choice[i].request->notes : NULL;
+    return notes;
 }
 
 /* How many texts of indexes and documents stand in the prompts, or are recited. */
@@ -333,29 +337,51 @@ static json_t *thinking_json(const struct serve_choice *c)
     return ask_thinking_json(c->request, &c->stats);
 }
 
-/* What is told of the reasoning of an answer, or of all; NULL: the model has none. */
-static json_t *thinking_of(const struct serve_job *j, const struct serve_choice *c)
+/* Of an answer, or an array of all. */
+static json_t *of_choices(const struct serve_job *j, const struct serve_choice *c,
+                          json_t *(*json)(const struct serve_choice *c))
 {
     json_t *all;
 
-    if (j->n_choices == 0 || j->choice[0].request == NULL || j->choice[0].request->reason.marks == NULL)
-        return NULL;
     if (c != NULL || j->n_choices == 1)
-        return thinking_json(c != NULL ? c : &j->choice[0]);
+        return json(c != NULL ? c : &j->choice[0]);
     all = json_array();
     for (int i = 0; i < j->n_choices; i++)
-        json_push(&all, thinking_json(&j->choice[i]));
+        json_push(&all, json(&j->choice[i]));
     return all;
+}
+
+/* What is told of the reasoning of an answer, or of all; NULL: the model has none. */
+static json_t *thinking_of(const struct serve_job *j, const struct serve_choice *c)
+{
+    if (j->n_choices == 0 || j->choice[0].request == NULL || j->choice[0].request->reason.marks == NULL)
+        return NULL;
+    return of_choices(j, c, thinking_json);
+}
+
+static json_t *retrieve_json(const struct serve_choice *c)
+{
+    return ask_retrieve_json(&c->stats);
+}
+
+/* What answers without notes led to; NULL: none was asked. */
+static json_t *retrieve_of(const struct serve_job *j, const struct serve_choice *c)
+{
+    if (j->n_choices == 0 || j->choice[0].request == NULL || !j->choice[0].request->retrieves)
+        return NULL;
+    return of_choices(j, c, retrieve_json);
 }
 
 /* Members that no other server has; NULL: none. Interfaces without choices have their numbers of tokens here. */
 static json_t *own_members(const struct serve_job *j, const struct serve_choice *c)
 {
     json_t *numbers = j->asked != NULL ? j->choice[0].uncertainty : NULL, *thinking = thinking_of(j, c);
+    json_t *retrieve = retrieve_of(j, c);
 
-    if (thinking == NULL && numbers == NULL && j->search == NULL)
+    if (thinking == NULL && numbers == NULL && j->search == NULL && retrieve == NULL)
         return NULL;
-    return json_pack("{s:o*, s:O*, s:O*}", "thinking", thinking, "uncertainty", numbers, "search", j->search);
+    return json_pack("{s:o*, s:O*, s:O*, s:o*}", "thinking", thinking, "uncertainty", numbers, "search", j->search,
+                     "retrieve", retrieve);
 }
 
 bool serve_add_beside(json_t *o, const struct serve_job *j, const struct serve_choice *c)

@@ -594,6 +594,8 @@ static const struct {
     { "context_table", BOTH, read_context_table },
     { "examples", CHAT, read_examples },
     { "recite", CHAT, read_recite },
+    { "retrieve", CHAT, serve_read_retrieve },
+    { "retrieve_below", CHAT, serve_read_retrieve_below },
     /* what others have left is not used (owner_of()) */
     { "prompt_cache_key", BOTH, read_string },
     { "cache_salt", BOTH, read_string },
@@ -751,6 +753,8 @@ bool serve_read_body(struct serve_question *w, const struct serve *s, enum serve
     if (s->o.reason != NULL)
         w->ask.reason = *s->o.reason;
     w->ask.effort_is_hint = w->ask.rule_is_hint = true;
+    w->ask.retrieves = s->o.retrieves;
+    w->ask.retrieve_below = s->o.retrieve_below;
     if (s->o.sample != NULL)
         w->ask.sample = *s->o.sample;
     if (serve_row(method)->dialect == NULL && !serve_check_members(body, method, s->o.lenient, f))
@@ -777,6 +781,12 @@ bool serve_read_body(struct serve_question *w, const struct serve *s, enum serve
         return serve_fault(f, 400, "/tool_choice", "tool_choice: there are no tools");
     if (w->best_of > 0 && w->n > 1)
         return serve_fault(f, 400, "/n", "n: not together with best_of");
+    if (w->asks_retrieve && (w->best_of > 0 || w->ask.calibration != NULL))
+        return serve_fault(f, 400, "/retrieve", "retrieve: auto does not go together with %s",
+                           w->best_of > 0 ? "best_of" : "enable_thinking: auto");
+    w->ask.retrieves = w->ask.retrieves && w->best_of == 0 && w->ask.calibration == NULL;
+    if (json_object_get(body, "retrieve_below") != NULL && !w->ask.retrieves)
+        return serve_fault(f, 400, "/retrieve_below", "retrieve_below: needs retrieve: auto");
     if (w->best_of > 0)
         w->n = w->best_of;
     if (w->best_of > 1 && w->ask.sample.temp <= 0)

@@ -97,7 +97,9 @@ struct serve_opts {
     const struct sample_opts *sample;      /* defaults for requests; NULL: temperature 1, the rest off. Not owned */
     const struct reason_opts *reason;      /* the same of reasoning; NULL: reason_defaults() */
     const struct reason_calibration *calibration; /* for requests that ask for it; not owned; NULL: none */
-    const struct serve_judge *judge;              /* the same of "verifier": true */
+    bool retrieves;                               /* for requests that do not say; struct ask has the meaning */
+    float retrieve_below;
+    const struct serve_judge *judge; /* for "verifier": true; not owned; NULL: none */
 };
 MUST_CHECK enum err_code serve_open(struct serve **out, const struct serve_opts *o, struct err *e);
 void serve_close(struct serve *s); /* NULL is allowed */

@@ -164,6 +164,8 @@ static bool is_there(const struct serve_job *j, struct serve_fault *f)
         return serve_fault(f, 400, "/examples", "examples: the server has no index (--examples)");
     if (j->w.asks_recite && b->recite == NULL)
         return serve_fault(f, 400, "/recite", "recite: the server has no index (--recite)");
+    if (j->w.asks_retrieve && b->notes == NULL && b->recite == NULL && b->context == NULL && !j->w.has_context)
+        return serve_fault(f, 400, "/retrieve", "retrieve: auto needs an index (--examples, --recite) or a context");
     if (j->w.ask.n_notes > b->notes_max && b->notes != NULL)
         return serve_fault(f, 400, "/examples", "examples: at most %d texts", b->notes_max);
     if (j->w.ask.n_recite > b->notes_max && b->recite != NULL)

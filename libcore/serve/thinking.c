@@ -15,10 +15,31 @@ bool serve_read_think(struct serve_reading *r, const json_t *v)
 {
     if (json_is_string(v) && str_is(json_text(v), "auto")) {
         r->w->ask.calibration = r->s->o.calibration;
-        return r->w->ask.calibration != NULL || serve_refuse_here(r, "auto needs a server with --calibration");
+        return (r->w->ask.calibration != NULL && reason_calibration_thinks(r->w->ask.calibration)) ||
+               serve_refuse_here(r, "auto needs a server with --calibration");
     }
     return json_is_boolean(v) ? serve_set_kwarg(r, "enable_thinking", json_incref((json_t *)(uintptr_t)v))
                               : serve_refuse_here(r, "not true, false or auto");
+}
+
+/* Whether texts are looked up only where an answer without them is in doubt. */
+bool serve_read_retrieve(struct serve_reading *r, const json_t *v)
+{
+    const bool is_auto = json_is_string(v) && str_is(json_text(v), "auto");
+
+    r->w->ask.retrieves = r->w->asks_retrieve = is_auto;
+    return is_auto || (json_is_string(v) && str_is(json_text(v), "always")) ||
+           serve_refuse_here(r, "not \"always\" or \"auto\"");
+}
+
+bool serve_read_retrieve_below(struct serve_reading *r, const json_t *v)
+{
+    double x = 0;
+
+    if (!serve_read_number(r, v, -1e6, 0, &x))
+        return false;
+    r->w->ask.retrieve_below = (float)x;
+    return true;
 }
 
 bool serve_read_kwargs(struct serve_reading *r, const json_t *v)

@@ -214,3 +214,66 @@ END
     [ "$(jq -r '.steps[2].status, .failed' out | tr '\n' ' ')" = '77 /steps/2 ' ]
     jq -r '.steps[2].text' out | grep -q 'no sandbox here'
 }
+
+@test "--retrieve auto in a server and in eval, by a calibration of the model" {
+    {
+        echo 'clotted: a page of a printing machine'
+        echo 'zerit: wash the drum of a printing machine'
+        echo 'grolo: oil the drum of a printing machine'
+    } > notes.txt
+    chimere-engram-build index -q --lines --vectors none -o notes.index notes.txt
+    item() { jq -nc --arg q "$1" --arg a "$2" '{id: $q, messages: [{role: "user", content: $q}], answer: $a, check: "exact", enable_thinking: false}'; }
+    known='What is the meaning of clotted?' new='What does the command grolo do?'
+    {
+        item "$known" 'thickened or coalesced in soft thick lumps'
+        item 'Define clotted.' 'thickened or coalesced in soft thick lumps'
+        item 'What does the command zerit do?' 'wash the drum of a printing machine' # it says that it does not know
+        item "$new" 'oil the drum of a printing machine'
+    } > items.jsonl
+    # One half fits it, the other is told of; what the file says of reasoning stays.
+    chimere-bench calibrate --limit 2 -n 4 -o c.json --json "$ROOT/share/eval/math.jsonl" > /dev/null
+    cp c.json thinks.json
+    chimere-bench calibrate -o c.json --examples notes.index --json items.jsonl > report
+    jq -e '.retrieve.n == 1 and .retrieve.below < -0.001 and .retrieve.below > -0.1' c.json
+    jq -c 'del(.retrieve)' c.json | cmp - <(jq -c . thinks.json)
+    jq -se 'map(select(.case == "retrieve auto, all"))[0] | .n_items == 2 and .accuracy == 1 and .n_looked_up == 1 and
+        .n_known == 1 and .n_kept == 1' report
+    jq -se 'map(select(.case == "retrieve with texts, items"))[0] | .accuracy == 0.5 and .n_kept == 0' report
+    chimere-bench calibrate -o alone.json --examples notes.index items.jsonl > /dev/null
+    jq -e 'has("all") | not' alone.json
+    fails 3 'nothing to keep' chimere-bench calibrate -o none.json --examples notes.index <(tail -n 2 items.jsonl)
+
+    auto=(--retrieve auto --examples notes.index)
+    chimere-bench eval --json "${auto[@]}" --calibration alone.json -o answers.jsonl items.jsonl > out
+    jq -e '.accuracy == 1 and .looked_up_fraction == 0.5 and .tokens > 1' out
+    chimere-bench eval --json "${auto[@]}" --calibration alone.json -o answers.jsonl items.jsonl | jq -e '.looked_up_fraction == 0.5'
+    jq -se 'map([.retrieve.looked_up, (.notes | length) > 0]) == [[false, false], [false, false], [true, true], [true, true]]' answers.jsonl
+    fails 3 'retrieve=' chimere-bench eval "${auto[@]}" --retrieve-below=-2 -o answers.jsonl items.jsonl
+    chimere-bench eval --json "${auto[@]}" --retrieve-below=-100 items.jsonl | jq -e '.accuracy == 0.75 and .looked_up_fraction == 0.25'
+    try 0 chimere-run --think off "${auto[@]}" --calibration alone.json --json -p "$new" --no-stdin
+    jq -c '[.text, .retrieve.looked_up, .retrieve.mean_logprob]' out > ran
+
+    # A request has the server's way, or its own; several answers each tell theirs.
+    jq -nc --arg k "$known" --arg n "$new" '{temperature: 0, enable_thinking: false} as $o |
+        ({messages: [{role: "user", content: $k}]} + $o) as $known | ({messages: [{role: "user", content: $n}]} + $o) as $new |
+        [$new, $known, $known + {retrieve: "always"}, $new + {retrieve_below: -100}, $new + {n: 2, stream: true}, $new + {retrieve: "auto", best_of: 2},
+         $known + {retrieve: "never"}, $known + {retrieve_below: 1}] | to_entries[] | {id: .key, method: "chat/completions", body: .value}' |
+        chimere-serve-stdio --ctx 512 "${auto[@]}" --calibration c.json > served
+    body() { jq -c "select(.id == $1 and .type == \"response\") | .body | $2" served; }
+    [ "$(body 0 '[.choices[0].message.content, .chimere.retrieve.looked_up, .chimere.retrieve.mean_logprob]')" = "$(cat ran)" ]
+    body 0 '.notes | length' | grep -qx '[1-9]'
+    body 1 '[.choices[0].message.content, .chimere.retrieve.looked_up, has("notes")]' |
+        grep -qxF '["thickened or coalesced in soft thick lumps",false,false]'
+    body 2 '[.choices[0].message.content, (.chimere | has("retrieve")), has("notes")]' |
+        grep -qxF '["a page of a printing machine",false,true]'
+    body 3 '.chimere.retrieve.looked_up' | grep -qx false
+    jq -se 'map(select(.id == 4 and .type == "chunk") | select(.body.choices[0].finish_reason) | .body.chimere.retrieve.looked_up) == [true, true]' served
+    refused() { jq -r "select(.id == $1 and .type == \"error\") | .error.message" served; }
+    refused 5 | grep -q '^retrieve: auto does not go together with best_of'
+    refused 6 | grep -q '^retrieve: not "always" or "auto"'
+    refused 7 | grep -q '^retrieve_below: '
+    fails 3 'says nothing of --retrieve' chimere-run "${auto[@]}" --calibration thinks.json --no-stdin -p x
+    fails 3 'says nothing of when to think' chimere-run --think auto --calibration alone.json --no-stdin -p x
+    jq -c '.retrieve.below = 1' c.json > bad.json
+    fails 3 'bad.json: /retrieve/below:' chimere-run "${auto[@]}" --calibration bad.json --no-stdin -p x
+}

@@ -29,7 +29,13 @@ measure_all()
     chimere-bench reason --limit 2 -n 6 --traces traces math.jsonl
     chimere-bench calibrate --limit 4 -n 60 --verifier self -o calibration math.jsonl
     chimere-bench eval --limit 2 -n 2 --think auto --calibration calibration -o advised math.jsonl
-    cat one noted judged traces advised
+    echo 'clotted: a page' > words
+    chimere-engram-build index -q --lines --vectors none -o words.index words
+    jq -nc '"What is the meaning of clotted?", "Define clotted." | {id: ., messages: [{role: "user", content: .}],
+        enable_thinking: false, answer: "thickened or coalesced in soft thick lumps", check: "exact"}' > words.jsonl
+    chimere-bench calibrate --examples words.index -o sure words.jsonl
+    chimere-bench eval --limit 1 -n 4 --retrieve auto --examples words.index --calibration sure -o looked words.jsonl
+    cat one noted judged traces advised looked
     chimere-bench eval --compare one one
     chimere-bench synth --shape qwen3.5-0.8b,layers=4,vocab=256 --mix q8_0 --write m.gguf --bandwidth 100
     chimere-bench synth --shape qwen3.6-35b-a3b --vram 16G
