@@ -531,7 +531,7 @@ bool cuda_attn_row_fits(const struct cuda *c, const struct node *v)
 {
     const struct gemm_attn a = { v->t[0].ne[0] / v->kv.dim_v, v->kv.dim_k, v->kv.dim_v, c->eight };
 
-    return v->r.n <= R2_16_MAX && v->r.all && gemm_fuses_attn(&a);
+    return v->r.n <= R2_16_MAX && v->r.all && v->kv.window == 0 && gemm_fuses_attn(&a);
 }
 
 /* A row of every sequence. As many blocks as multiprocessors, or fewer; where each would have two pages, twice as many:

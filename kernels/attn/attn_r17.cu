@@ -276,10 +276,24 @@ static __device__ __forceinline__ void row_scores(float s[share<MQ>::TILES][shar
 template <int MQ>
 static __device__ __forceinline__ void row_weights(float s[share<MQ>::TILES][share<MQ>::NT][2], const int n[],
                                                    const float factor[], float m[], uint8_t *p, float *tops,
-                                                   float *sums, int wk, int first, int most)
+                                                   float *sums, int wk, int first, int most, const struct op_kv &kv,
+                                                   int page)
 {
     typedef share<MQ> S;
     const int lane = threadIdx.x & 31, g = lane / 4, c = lane % 4;
+
+    if (kv.window > 0) /* keys outside of it */
+#pragma unroll
+        for (int t = 0; t < S::TILES; t++)
+#pragma unroll
+            for (int i = 0; i < S::NT; i++)
+#pragma unroll
+                for (int e = 0; e < 2; e++) {
+                    const int key = (S::WK == 4 ? i / 2 * 8 + 2 * wk + i % 2 : i * 8 + wk) * 8 + 2 * c + e;
+
+                    if (page + key >= kv.always && key < n[t] - 1 - kv.window)
+                        s[t][i][e] = -CUDART_INF_F;
+                }
 
 #pragma unroll
     for (int t = 0; t < S::TILES; t++) {
@@ -307,6 +321,7 @@ static __device__ __forceinline__ void row_weights(float s[share<MQ>::TILES][sha
 #pragma unroll
         for (int i = 1; i < S::WK; i++)
             m[t] = fmaxf(m[t], tops[i * MQ + first + t * QUERY_TILE + g]);
+        m[t] = fmaxf(m[t], LEAST_SCORE);
 #pragma unroll
         for (int i = 0; i < S::NT; i++) {
             const int tile = S::WK == 4 ? i / 2 * 8 + 2 * wk + i % 2 : i * 8 + wk, of = i % (SUMS / S::WK);
@@ -480,7 +495,7 @@ __global__ void __launch_bounds__(256, 1) attend_rows(const __grid_constant__ ro
             float score[S::TILES][S::NT][2];
 
             row_scores<MQ, LOW_K>(score, in, a, q + mine / QUERY_TILE * a.n_kb * 1024, wk, most);
-            row_weights<MQ>(score, n, factor, m, p + mine * 1024, tops, sums, wk, mine, most);
+            row_weights<MQ>(score, n, factor, m, p + mine * 1024, tops, sums, wk, mine, most, kv, b * OP_KV_PAGE);
         }
         row_values<MQ, LOW_V>(o, in, p + mine * 1024, wk, most);
 #pragma unroll

@@ -75,6 +75,21 @@ static __device__ __forceinline__ void put_queries(const page_args &t, uint8_t *
     }
 }
 
+/* Scores of keys outside of the window of their row, of the page from position `page` on. */
+template <int T>
+static __device__ __forceinline__ void hide_scores(float *scores, const attn_args &a, const int *pos, int rows,
+                                                   int page)
+{
+#pragma unroll 1
+    for (int i = threadIdx.x; i < T * QUERY_TILE * OP_KV_PAGE; i += PAGE_WARPS * 32) {
+        const int at = i / OP_KV_PAGE, key = i % OP_KV_PAGE;
+
+        if (page + key >= a.kv.always && page + key < pos[min(at / a.heads, rows - 1)] - a.kv.window)
+            scores[at * SCORE_PITCH + key] = -CUDART_INF_F;
+    }
+    __syncthreads();
+}
+
 /* grid: tile of rows, KV head * part * slab, sequence * page */
 template <int T>
 __global__ void __launch_bounds__(PAGE_WARPS * 32, T == 1 ? 2 : 1) attend_pages(const __grid_constant__ page_args t)
@@ -148,6 +163,8 @@ __global__ void __launch_bounds__(PAGE_WARPS * 32, T == 1 ? 2 : 1) attend_pages(
         }
         if (real || part == 0)
             find_scores<T>(p, in, q, seen, NULL, real);
+        if (real && kv.window > 0)
+            hide_scores<T>((float *)p, a, pos, here, b * OP_KV_PAGE);
         if (real || part == 1)
             find_weights<T>(m, p, sums, n, real);
         if (real || part == 2)

@@ -335,6 +335,7 @@ static __device__ __forceinline__ void find_weights(float m[T], uint8_t *p, cons
 #pragma unroll
         for (int i = 1; i < PAGE_WARPS; i++)
             m[t] = fmaxf(m[t], to.top[i * T * QUERY_TILE + at]);
+        m[t] = fmaxf(m[t], LEAST_SCORE);
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             /* of 16 positions, 16 bytes a lane: high of positions 2 c, of 2 c + 8, low of them */

@@ -357,6 +357,9 @@ static __device__ __forceinline__ float put_query(uint8_t *to, const float *from
 
 /* ---- weights ---- */
 
+/* The largest score of a page of which a query sees nothing, so that differences are numbers. */
+#define LEAST_SCORE (-3e38f)
+
 /* The sums of weights of a page; from: a float each, `pitch` apart. */
 enum { SUMS = 16 };
 static __device__ __forceinline__ float fold_sums(const float *from, int pitch)

@@ -46,6 +46,12 @@ struct arch_layer_plan {
     int n_ff; /* width of FFN_DENSE */
 };
 
+/* Which keys and values a layer's attention reads, where not all of its own. */
+struct arch_reach {
+    int window;  /* positions before a row's own, and the first n_meta of the plan; 0: all */
+    int kv_from; /* those of layer kv_from - 1, which has its own; 0: its own */
+};
+
 enum arch_rope { ROPE_NONE, ROPE_HALVES, ROPE_PAIRS }; /* which elements of a head turn together */
 
 /* Keys and values as they are kept. For MIX_MLA: n_head_kv is 1, a key is the compressed row and the rotary
@@ -135,7 +141,7 @@ struct arch_plan {
     enum arch_mixer nextn_mixer; /* in those: MIX_ATTN, or MIX_MLA, which no drafter uses */
     int n_unread;                /* blocks after those, which are left in the file */
     int n_embd;
-    int32_t n_vocab; /* rows of token_embd.weight */
+    int32_t n_vocab; /* rows of token_embd.weight without n_meta */
     float norm_eps;
     int64_t ctx_train;
     float embd_scale, residual_scale, logit_scale; /* factors */
@@ -145,6 +151,10 @@ struct arch_plan {
     /* In a layer of several parts attention and feed-forward come first: they read the layer's input beside the
      * embedding of the row's token, and what they give is added to the input of the recurrent mixer only (Zamba2). */
     bool front;
+    /* What attention and Mamba beside it give is normed by each, and their mean goes through one matrix (Hymba). */
+    bool joined;
+    /* Rows of the embedding, after the vocabulary, that stand in front of every sequence: no tokens. */
+    int n_meta;
     int taps;                        /* of the recurrent layers' convolution */
     const char *ffn_norm, *out_norm; /* what the file calls these norms ("blk.N." left out) */
     struct arch_attn_plan attn;
@@ -156,6 +166,7 @@ struct arch_plan {
     struct arch_index_plan index;
     struct arch_table_plan table;
     struct arch_layer_plan layer[ARCH_LAYERS_MAX];
+    struct arch_reach reach[ARCH_LAYERS_MAX];
 };
 
 struct arch_keys;
@@ -202,6 +213,8 @@ void arch_ints(struct arch_keys *k, const char *key, int least, int most, int *o
 /* The number that all entries but zeros of a list share; 0 when all are 0. Different ones are
  * ERR_UNSUPPORTED. */
 int arch_shared(struct arch_keys *k, const char *key, const int *list, int n);
+/* Every layer has these tensors, which other families may leave out. */
+void arch_need(const struct arch_plan *p, struct arch_keys *k, const char *const *names, int n);
 void arch_bad(struct arch_keys *k, const char *what);                         /* "FILE: what", ERR_FORMAT */
 void arch_refuse(struct arch_keys *k, const char *what);                      /* the same, ERR_UNSUPPORTED */
 bool arch_has_tensor(const struct arch_keys *k, const char *name, int layer); /* layer < 0: no "blk.N." */

@@ -161,6 +161,13 @@ bool arch_has_tensor(const struct arch_keys *k, const char *name, int layer)
     return gguf_find(k->g, full) != NULL;
 }
 
+void arch_need(const struct arch_plan *p, struct arch_keys *k, const char *const *names, int n)
+{
+    for (int i = 0; i < n * p->n_layer && k->e->code == ERR_OK; i++)
+        if (!arch_has_tensor(k, names[i % n], i / n))
+            err_set(k->e, ERR_FORMAT, "%s: tensor blk.%d.%s is missing", gguf_path(k->g), i / n, names[i % n]);
+}
+
 static enum err_code make_common(struct arch_plan *p, struct arch_keys *k)
 {
     const struct gguf *g = k->g;

@@ -5,7 +5,6 @@
 #include <math.h>
 
 #include "arch/arch.h"
-#include "gguf/gguf.h"
 
 /* Layers with attention are those whose number of KV heads is not 0. */
 static bool heads_are_plain(const struct arch_plan *p, struct arch_keys *k, const int *kv)
@@ -17,16 +16,6 @@ static bool heads_are_plain(const struct arch_plan *p, struct arch_keys *k, cons
     else if (k->e->code == ERR_OK && shared != p->attn.n_head)
         arch_bad(k, "zamba2.attention.head_count_kv is neither 0 nor attention.head_count");
     return k->e->code == ERR_OK;
-}
-
-/* What other families may leave out. */
-static void need_tensors(const struct arch_plan *p, struct arch_keys *k)
-{
-    static const char *const needed[] = { "ssm_norm.weight", "ssm_conv1d.bias" };
-
-    for (int i = 0; i < 2 * p->n_layer && k->e->code == ERR_OK; i++)
-        if (!arch_has_tensor(k, needed[i % 2], i / 2))
-            err_set(k->e, ERR_FORMAT, "%s: tensor blk.%d.%s is missing", gguf_path(k->g), i / 2, needed[i % 2]);
 }
 
 static void plan_zamba2(struct arch_plan *p, struct arch_keys *k)
@@ -51,7 +40,7 @@ static void plan_zamba2(struct arch_plan *p, struct arch_keys *k)
         arch_bad(k, "zamba2.ssm.inner_size is not 2 embedding_length");
     a->scale = 1.0f / sqrtf((float)a->dim_k / 2);
     p->ssm.norm_eps = 1e-5f; /* whatever the file says of the others */
-    need_tensors(p, k);
+    arch_need(p, k, (const char *const[]){ "ssm_norm.weight", "ssm_conv1d.bias" }, 2);
     p->gelu = p->up_gated = p->front = true;
     for (int i = 0; i < p->n_layer; i++)
         p->layer[i] = kv[i] > 0 ? (struct arch_layer_plan){ MIX_ATTN | MIX_SSM2, FFN_DENSE, n_ff }

@@ -119,10 +119,38 @@ static int keys_seen(const struct attn *t, const struct piece *p, int64_t p0, in
     return n < OP_KV_PAGE ? (int)n : OP_KV_PAGE;
 }
 
+/* The keys *from .. *to - 1 of a block's n are outside of the window of query i. */
+static bool is_hidden(const struct attn *t, const struct piece *p, int64_t p0, int i, int n, int *from, int *to)
+{
+    const struct op_kv *kv = t->kv;
+    int64_t first = kv->always - p0, end = p->first + i / t->heads - kv->window - p0;
+
+    *from = first > 0 ? (int)(first < n ? first : n) : 0;
+    *to = end < n ? (int)(end > *from ? end : *from) : n;
+    return kv->window > 0 && *to > *from;
+}
+
+/* Query i sees nothing of a block. */
+static bool sees_none(const struct attn *t, const struct piece *p, int64_t p0, int i)
+{
+    int from, to, n = keys_seen(t, p, p0, i);
+
+    return is_hidden(t, p, p0, i, n, &from, &to) && from == 0 && to == n;
+}
+
 /* Scores become weights; the block's factor is folded into them, so that merging is one addition. */
-static void weigh_scores(const struct attn *t, struct piece *p, int i, int n)
+static void weigh_scores(const struct attn *t, struct piece *p, int64_t p0, int i, int n)
 {
     const struct cpu_kernels *kern = t->c->kern;
+    int from = 0, to = 0;
+    const bool hidden = is_hidden(t, p, p0, i, n, &from, &to);
+
+    if (hidden && to - from == n) {
+        memset(p->score[i], 0, (size_t)n * sizeof *p->score[i]);
+        return;
+    }
+    for (int k = from; hidden && k < to; k++)
+        p->score[i][k] = -INFINITY;
     float sum, mb = kern->softmax(p->score[i], t->scale, &sum, n);
     float top = mb > p->m[i] ? mb : p->m[i], e[2] = { p->m[i], mb };
 
@@ -131,6 +159,8 @@ static void weigh_scores(const struct attn *t, struct piece *p, int i, int n)
     p->m[i] = top;
     kern->scale(p->o[i], p->o[i], NULL, e[0], t->kv->dim_v);
     kern->scale(p->score[i], p->score[i], NULL, e[1], n);
+    if (hidden)
+        memset(p->score[i] + from, 0, (size_t)(to - from) * sizeof *p->score[i]);
     memset(p->ob[i], 0, (size_t)t->kv->dim_v * sizeof *p->ob[i]);
 }
 
@@ -159,7 +189,8 @@ static void sum_values(const struct attn *t, struct piece *p, int64_t p0, int q0
         }
     }
     for (int j = q0; j < p->n; j++)
-        kern->axpy(p->o[j], p->ob[j], 1.0f, kv->dim_v);
+        if (!sees_none(t, p, p0, j))
+            kern->axpy(p->o[j], p->ob[j], 1.0f, kv->dim_v);
 }
 
 static void attend_piece(const struct attn *t, struct piece *p, int n_rows)
@@ -171,6 +202,8 @@ static void attend_piece(const struct attn *t, struct piece *p, int n_rows)
         int n = end - p0 < OP_KV_PAGE ? (int)(end - p0) : OP_KV_PAGE, step = panel_step(kv->type_k);
         int q0 = p0 > p->first ? (int)(p0 - p->first) * t->heads : 0; /* rows before see nothing of it */
 
+        if (kv->window > 0 && p0 >= kv->always && p0 + OP_KV_PAGE <= p->first - kv->window)
+            continue; /* no query sees any of it */
         for (int i = 0; i < n; i += step) {
             int np = n - i < step ? n - i : step;
             const float *k = decode_panel(t, p, p0 + i, np, false);
@@ -178,7 +211,7 @@ static void attend_piece(const struct attn *t, struct piece *p, int n_rows)
             t->c->kern->dots(p->score + q0, i, k, kv->dim_k, np, p->q + q0, p->n - q0, kv->dim_k);
         }
         for (int j = q0; j < p->n; j++)
-            weigh_scores(t, p, j, keys_seen(t, p, p0, j));
+            weigh_scores(t, p, p0, j, keys_seen(t, p, p0, j));
         sum_values(t, p, p0, q0, n);
     }
     for (int j = 0; j < p->n; j++)
@@ -365,7 +398,7 @@ static void attend_picked(const struct picked *k, struct piece *p, struct walk w
                                  kv->dim_k);
             }
         for (int j = 0; j < p->n; j++)
-            weigh_scores(t, p, j, part.n);
+            weigh_scores(t, p, 0, j, part.n);
         step = panel_step(kv->type_v);
         at = 0;
         for (int i = 0; i < part.n_parts; i++)

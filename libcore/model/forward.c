@@ -76,6 +76,28 @@ static struct tensor front(const struct step *s, int i, struct tensor x)
     return sum;
 }
 
+/* y = one matrix times the mean of what attention and Mamba give, each normed; twice that. */
+static void join(const struct step *s, int i, struct tensor y, struct tensor in)
+{
+    const struct model *m = s->m;
+    const struct layer_weights *w = &m->layer[i];
+    struct dev *d = s->d;
+    const int64_t inner = m->plan.ssm.inner;
+    size_t all = dev_mark(d), mark;
+    struct tensor a = dev_scratch(d, inner, in.ne[1]), b = dev_scratch(d, inner, in.ne[1]);
+
+    mark = dev_mark(d);
+    model_mix_attn(s, i, a, in);
+    dev_release(d, mark);
+    model_mix_ssm1(s, i, b, in);
+    dev_release(d, mark);
+    op_rms_norm(d, a, a, w->join_norm[0], inner, 0, m->plan.norm_eps);
+    op_rms_norm(d, b, b, w->join_norm[1], inner, 0, m->plan.norm_eps);
+    op_add(d, a, b, 1.0f);
+    model_mul(s, y, w->attn.o, a);
+    dev_release(d, all);
+}
+
 /* Side by side: outputs add up. */
 static void run_mixers(const struct step *s, int i, unsigned beside, struct tensor out, struct tensor in)
 {
@@ -130,8 +152,11 @@ void model_layer(const struct step *s, int i, struct tensor x)
 
     if (l->mixers != 0) {
         op_rms_norm(d, in, fronted ? front(s, i, x) : x, m->layer[i].mix_norm, x.ne[0], 0, m->plan.norm_eps);
-        run_mixers(s, i, fronted ? l->mixers & ~(unsigned)MIX_ATTN : l->mixers, out, in);
-        op_add(d, x, out, m->plan.residual_scale);
+        if (m->plan.joined)
+            join(s, i, out, in);
+        else
+            run_mixers(s, i, fronted ? l->mixers & ~(unsigned)MIX_ATTN : l->mixers, out, in);
+        op_add(d, x, out, m->plan.joined ? 0.5f : m->plan.residual_scale);
     }
     if (l->ffn == FFN_NONE || fronted)
         return;

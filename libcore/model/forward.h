@@ -11,6 +11,7 @@ struct state;
 
 struct dev *model_dev(const struct model *m);
 struct dev *model_host(const struct model *m); /* the device of experts on the host; NULL: there are none */
+bool model_is_dry(const struct model *m);      /* model_placement.dry_run: it computes nothing */
 int model_step_rows(const struct model *m);    /* model_placement.step_rows */
 const struct arch_plan *model_plan(const struct model *m);
 int model_table_rows(const struct model *m); /* rows of an n-gram table that a token takes; 0: there is none */

@@ -11,8 +11,8 @@
 #include "ops/ops.h"
 
 struct attn_weights {
-    struct tensor q; /* n_embd -> n_head * dim_k, twice that when gated */
-    struct tensor k, v, o;
+    struct tensor q;                          /* n_embd -> n_head * dim_k, twice that when gated */
+    struct tensor k, v, o;                    /* k and v: data NULL where another layer's are read */
     const float *q_norm, *k_norm;             /* [dim_k]; NULL without qk_norm */
     struct tensor index_q, index_k;           /* of an indexer; data NULL: there is none */
     const float *index_q_norm, *index_k_norm; /* [dim] */
@@ -96,6 +96,7 @@ struct layer_weights {
     const float *front_norm;          /* [2 n_embd]; this and front_mix if arch_plan.front */
     struct tensor front_mix;          /* n_embd -> n_embd */
     struct streams_weights mix_streams, ffn_streams;
+    const float *join_norm[2]; /* [inner] of attention, of Mamba: if arch_plan.joined */
     struct attn_weights attn;
     struct mla_weights mla;
     struct gdn_weights gdn;
@@ -133,6 +134,7 @@ struct model {
     uint64_t *uses; /* [n_layer][n_expert] on the device; NULL: not counted */
     int count_sets; /* model_placement */
     int step_rows;  /* model_placement */
+    bool dry_run;   /* model_placement */
 };
 
 /* Finds and checks tensors; the first failure is kept in *e. */
@@ -249,7 +251,8 @@ void model_streams_mix(const struct step *s, const struct streams_weights *w, st
                        struct tensor x);
 /* The streams x += what the n-gram table has for the step's tokens. */
 void model_add_table(const struct step *s, struct tensor x);
-/* y = the part's output for normalised input x; the residual add is the caller's. */
+/* y = the part's output for normalised input x; the residual add is the caller's. With arch_plan.joined the output is
+ * what the matrix behind both mixers takes. */
 void model_mix_attn(const struct step *s, int layer, struct tensor y, struct tensor x);
 void model_mix_mla(const struct step *s, int layer, struct tensor y, struct tensor x);
 void model_mix_gdn(const struct step *s, int layer, struct tensor y, struct tensor x);

@@ -54,17 +54,19 @@ static const struct span spans[] = {
         IF(ROTARY, "rope", 2), IF(ROTATED, "hadamard", 2), OP("kv_store", 1), OP("attn", 1),
         IF(GATED, "sigmoid_mul", 1), ADD_AFTER } },
     { MIX_ATTN, GATED, ONE_PIECE, NORM_OF(1) },
-    { MIX_ATTN, 0, ONE_PIECE | GATED, NORM_OF(3) },
+    { MIX_ATTN, 0, ONE_PIECE | GATED | BORROWS, NORM_OF(3) },
+    { MIX_ATTN, BORROWS, 0, NORM_OF(1) },
+    { MIX_ATTN, BORROWS, 0, GEMM_ALONE, { IF(ROTARY, "rope", 1), IF(ROTATED, "hadamard", 1), OP("attn", 1) } },
     { MIX_ATTN,
       0,
-      ONE_PIECE,
+      ONE_PIECE | BORROWS,
       GEMM_ALONE,
       { IF(GATED, "heads_pick", 2), IF(GATED, "matmul", 2), IF(QK_NORM, "rms_norm", 2), IF(ROTARY, "rope", 2),
         IF(ROTATED, "hadamard", 2), OP("kv_store", 1), IF(INDEXED, "matmul", 2), IF(INDEXED, "index_store", 1),
         OP("attn", 1), IF(CHOSEN, "rms_norm", 1), IF(CHOSEN, "rope", 1), IF(CHOSEN, "index_pick", 1),
         IF(CHOSEN, "attn_picked", 1) } },
     { MIX_ATTN, GATED, ONE_PIECE, GEMM_FUSE_GATE, { OP("sigmoid_mul", 1), ADD_AFTER } },
-    { MIX_ATTN, 0, ONE_PIECE | GATED, GEMM_FUSE_ADD, { ADD_AFTER } },
+    { MIX_ATTN, 0, ONE_PIECE | GATED | JOINED, GEMM_FUSE_ADD, { ADD_AFTER } },
 
     { MIX_MLA, GATED, 0, NORM_OF(3) },
     { MIX_MLA, 0, GATED, NORM_OF(2) },
@@ -105,7 +107,11 @@ static const struct span spans[] = {
       GEMM_ALONE,
       { OP("heads_pick", 1), OP("conv", 1), OP("matmul", 1), IF(DT_NORM, "rms_norm", 1), OP("matmul", 1),
         OP("heads_pick", 2), IF(B_NORM, "rms_norm", 1), IF(C_NORM, "rms_norm", 1), OP("ssm1", 1) } },
-    { MIX_SSM1, 0, 0, GEMM_FUSE_GATE, { OP("glu", 1), ADD_AFTER } },
+    { MIX_SSM1, 0, JOINED, GEMM_FUSE_GATE, { OP("glu", 1), ADD_AFTER } },
+    { MIX_SSM1, JOINED, 0, GEMM_ALONE, { OP("glu", 1) } },
+
+    { JOIN, 0, 0, GEMM_ALONE, { OP("rms_norm", 2), OP("add", 1) } },
+    { JOIN, 0, 0, GEMM_FUSE_ADD, { ADD_AFTER } },
 
     { MIX_SSM2, 0, 0, NORM_OF(1) },
     { MIX_SSM2, 0, 0, GEMM_ALONE, { OP("conv", 1), OP("ssm2", 1), IF(OUT_NORM, "glu", 1) } },
@@ -167,7 +173,7 @@ static size_t write_facts(char *to, size_t size, unsigned when, unsigned unless)
                                         "alpha_beta", "norm",         "dt_norm",  "b_norm",   "c_norm",  "shared",
                                         "open",       "latent",       "picked",   "scaled",   "digest",  "last",
                                         "whole",      "norm_product", "low_rank", "up_gated", "fronted", "sigmoid",
-                                        "indexed",    "chosen",       "streamed" };
+                                        "indexed",    "chosen",       "streamed", "joined",   "borrows" };
     size_t at = 0;
 
     to[0] = '\0';
@@ -181,8 +187,8 @@ static size_t write_facts(char *to, size_t size, unsigned when, unsigned unless)
 
 bool model_span_at(int i, struct model_span *out)
 {
-    static const char *const part[] = { "attention", "mla",     "gdn",   "kda", "mamba", "mamba2",  "conv", NULL,
-                                        "dense",     "experts", "begin", "end", "front", "streams", "table" };
+    static const char *const part[] = { "attention", "mla",     "gdn",   "kda", "mamba", "mamba2",  "conv",  NULL,
+                                        "dense",     "experts", "begin", "end", "front", "streams", "table", "join" };
     const struct span *s = model_span(i);
     size_t at = 0;
     int bit = 0;

@@ -10,8 +10,10 @@ void model_bind_attn(struct layer_weights *l, const struct arch_plan *p, struct 
     int64_t n_q = (int64_t)a->n_head * a->dim_k;
 
     w->q = bind_mat(b, "attn_q.weight", a->n_in, a->gated ? 2 * n_q : n_q, 1);
-    w->k = bind_mat(b, "attn_k.weight", a->n_in, (int64_t)a->n_head_kv * a->dim_k, 1);
-    w->v = bind_mat(b, "attn_v.weight", a->n_in, (int64_t)a->n_head_kv * a->dim_v, 1);
+    if (p->reach[b->layer].kv_from == 0) {
+        w->k = bind_mat(b, "attn_k.weight", a->n_in, (int64_t)a->n_head_kv * a->dim_k, 1);
+        w->v = bind_mat(b, "attn_v.weight", a->n_in, (int64_t)a->n_head_kv * a->dim_v, 1);
+    }
     w->o = bind_mat(b, "attn_output.weight", (int64_t)a->n_head * a->dim_v, p->n_embd, 1);
     if (p->index.ratio[b->layer] > 0) {
         w->index_q = bind_mat(b, "indexer.q_proj.weight", p->n_embd, (int64_t)p->index.n_head * p->index.dim, 1);
@@ -97,8 +99,9 @@ void model_mix_attn(const struct step *s, int layer, struct tensor y, struct ten
     struct dev *d = s->d;
     int64_t n = x.ne[1], n_q = (int64_t)a->n_head * a->dim_k;
     struct tensor q = dev_scratch(d, n_q, n), gate = q;
-    struct tensor k = dev_scratch(d, w->k.ne[1], n), v = dev_scratch(d, w->v.ne[1], n);
-    struct tensor o = dev_scratch(d, (int64_t)a->n_head * a->dim_v, n);
+    const bool own = p->reach[layer].kv_from == 0; /* else the keys and values are there */
+    struct tensor k = dev_scratch(d, own ? w->k.ne[1] : 1, n), v = dev_scratch(d, own ? w->v.ne[1] : 1, n);
+    struct tensor o = p->joined ? y : dev_scratch(d, (int64_t)a->n_head * a->dim_v, n);
 
     if (a->gated) { /* each head: dim_k of query, then dim_k of gate */
         struct tensor qg = dev_scratch(d, 2 * n_q, n);
@@ -110,25 +113,31 @@ void model_mix_attn(const struct step *s, int layer, struct tensor y, struct ten
     } else {
         model_mul(s, q, w->q, x);
     }
-    model_muls(s, (const struct op_product[]){ { k, w->k }, { v, w->v } }, 2, x);
+    if (own)
+        model_muls(s, (const struct op_product[]){ { k, w->k }, { v, w->v } }, 2, x);
     if (a->qk_norm) {
         op_rms_norm(d, q, q, w->q_norm, a->dim_k, a->dim_k, p->norm_eps);
-        op_rms_norm(d, k, k, w->k_norm, a->dim_k, a->dim_k, p->norm_eps);
+        if (own)
+            op_rms_norm(d, k, k, w->k_norm, a->dim_k, a->dim_k, p->norm_eps);
     }
     if (a->rope != ROPE_NONE) {
         op_rope(d, q, &rope, s->rows);
-        op_rope(d, k, &rope, s->rows);
+        if (own)
+            op_rope(d, k, &rope, s->rows);
     }
     if (op_kv_rotated(kv)) {
         op_hadamard(d, q, q, a->dim_k);
-        op_hadamard(d, k, k, a->dim_k);
+        if (own)
+            op_hadamard(d, k, k, a->dim_k);
     }
-    op_kv_store(d, k, v, kv, s->rows);
+    if (own)
+        op_kv_store(d, k, v, kv, s->rows);
     if (kv->dim_x > 0)
         attend_chosen(s, layer, o, q, x);
     else
         op_attn(d, o, q, kv, a->scale, s->rows);
     if (a->gated)
         op_sigmoid_mul(d, o, gate);
-    model_mul(s, y, w->o, o);
+    if (!p->joined)
+        model_mul(s, y, w->o, o);
 }

@@ -11,7 +11,8 @@ void model_bind_ssm1(struct layer_weights *l, const struct arch_plan *p, struct 
     w->in = bind_mat(b, "ssm_in.weight", p->n_embd, (int64_t)2 * m->inner, 1);
     w->x = bind_mat(b, "ssm_x.weight", m->inner, m->dt_rank + (int64_t)2 * m->n_state, 1);
     w->dt = bind_mat(b, "ssm_dt.weight", m->dt_rank, m->inner, 1);
-    w->out = bind_mat(b, "ssm_out.weight", m->inner, p->n_embd, 1);
+    if (!p->joined)
+        w->out = bind_mat(b, "ssm_out.weight", m->inner, p->n_embd, 1);
     w->conv = bind_transposed(b, (const char *[]){ "ssm_conv1d.weight" }, 1, p->taps, m->inner);
     w->conv_bias = bind_vec_opt(b, "ssm_conv1d.bias", m->inner);
     w->dt_bias = bind_vec(b, "ssm_dt.bias", m->inner);
@@ -78,7 +79,7 @@ void model_mix_ssm1(const struct step *s, int layer, struct tensor y, struct ten
     struct ssm1_inputs i = ssm1_cut(in, m);
     struct tensor xz = dev_scratch(d, (int64_t)2 * m->inner, n);
     struct tensor mixed = model_mixed(s, &live.conv, s->rows, m->inner);
-    struct tensor small = dev_scratch(d, w->x.ne[1], n), o = dev_scratch(d, m->inner, n);
+    struct tensor small = dev_scratch(d, w->x.ne[1], n), o = p->joined ? y : dev_scratch(d, m->inner, n);
     struct tensor rank = op_cols(small, 0, m->dt_rank);
 
     model_mul(s, xz, w->in, x);
@@ -102,7 +103,8 @@ void model_mix_ssm1(const struct step *s, int layer, struct tensor y, struct ten
         model_part_done(s, layer, part, false, true);
     }
     op_glu(d, o, op_cols(xz, m->inner, m->inner), o);
-    model_mul(s, y, w->out, o);
+    if (!p->joined)
+        model_mul(s, y, w->out, o);
 }
 
 void model_bind_ssm2(struct layer_weights *l, const struct arch_plan *p, struct binder *b)

@@ -37,6 +37,10 @@ static void bind_layer(struct model *m, struct binder *b, const struct model_exp
         w->front_norm = bind_vec(b, "post_attention_norm.weight", (int64_t)2 * m->plan.n_embd);
         w->front_mix = bind_mat(b, "ssm_mix.weight", m->plan.n_embd, m->plan.n_embd, 1);
     }
+    if (m->plan.joined) {
+        w->join_norm[0] = bind_vec(b, "attn_output_norm.weight", m->plan.ssm.inner);
+        w->join_norm[1] = bind_vec(b, "ssm_norm.weight", m->plan.ssm.inner);
+    }
     if (m->plan.streams.n > 1) {
         model_bind_streams(&w->mix_streams, &m->plan, "hc_attn", b);
         model_bind_streams(&w->ffn_streams, &m->plan, "hc_ffn", b);
@@ -130,11 +134,13 @@ static enum err_code bind_all(struct model *m, const struct gguf *g, const struc
         freq[i] = (float)(1.0 / pow((double)p->attn.rope_base, 2.0 * i / p->attn.n_rot));
     m->rope_freq = bind_own(&b, "rope_freqs", freq, p->attn.n_rot / 2 + 1);
     if (bind_has(&b, "output.weight")) {
-        m->embd = bind_rows(&b, "token_embd.weight", p->n_embd, p->n_vocab, o->nextn && m->info.n_nextn > 0);
+        m->embd =
+            bind_rows(&b, "token_embd.weight", p->n_embd, p->n_vocab + p->n_meta, o->nextn && m->info.n_nextn > 0);
         m->head = bind_mat(&b, "output.weight", p->n_embd, p->n_vocab, 1);
     } else {
         b.as_stored = true; /* its rows are read, too */
-        m->head = m->embd = bind_mat(&b, "token_embd.weight", p->n_embd, p->n_vocab, 1);
+        m->head = m->embd = bind_mat(&b, "token_embd.weight", p->n_embd, p->n_vocab + p->n_meta, 1);
+        m->head.ne[1] = p->n_vocab;
         b.as_stored = o->placement.as_stored;
     }
     if (p->streams.n > 1)
@@ -269,6 +275,7 @@ enum err_code model_open(struct model **out, const struct gguf *g, const struct 
     if (m == NULL)
         return err_nomem(e);
     m->count_sets = o->placement.count_sets;
+    m->dry_run = o->placement.dry_run;
     if (open_parts(m, g, o, e)) {
         model_close(m);
         return e->code;
@@ -319,6 +326,11 @@ int model_table_rows(const struct model *m)
 struct dev *model_host(const struct model *m)
 {
     return m->host;
+}
+
+bool model_is_dry(const struct model *m)
+{
+    return m->dry_run;
 }
 
 int model_step_rows(const struct model *m)

@@ -92,7 +92,7 @@ void model_fold(const struct step *s)
 
 static void commit_rows(const struct step *s, int slot)
 {
-    replay_rows(s, slot, state_pos(s->state, slot), state_again(s->state, slot), false);
+    replay_rows(s, slot, state_row(s->state, slot), state_again(s->state, slot), false);
     state_committed(s->state, slot);
 }
 

@@ -35,6 +35,8 @@ enum {
     INDEXED = 1 << 24,      /* attention that chooses blocks */
     CHOSEN = 1 << 25,       /* some rows have a choice */
     STREAMED = 1 << 26,     /* hyper-connections */
+    JOINED = 1 << 27,       /* arch_plan: no matrix of its own after it */
+    BORROWS = 1 << 28,      /* attention that reads the keys and values of another layer */
 };
 /* parts, beside enum arch_mixer; STREAMS: hyper-connections around a part, TABLE: what a table of n-grams adds */
 enum {
@@ -44,7 +46,8 @@ enum {
     END = 1 << 11,
     FRONT = 1 << 12,
     STREAMS = 1 << 13,
-    TABLE = 1 << 14
+    TABLE = 1 << 14,
+    JOIN = 1 << 15
 };
 
 /* Operations of a part that follow each other. fusion: how they go together, if they do; GEMM_ALONE: they never do. `n`

@@ -88,6 +88,8 @@ struct op_kv {
     size_t page_bytes;
     const int32_t *const *page; /* [slot][ctx / OP_KV_PAGE], on the host; -1: none yet */
     int type_x, dim_x;          /* of an indexer's keys: f32 or f16; 0 elements: there is none */
+    /* A query sees `window` positions before its own, and the first `always`, at least 1; window 0: all. */
+    int window, always;
 };
 
 enum op_act { OP_SILU, OP_RELU2 };
@@ -347,9 +349,9 @@ bool op_kv_rotated(const struct op_kv *kv);
 
 /* Stores each row's keys and values at its position. k: [n][n_head * dim_k], v: [n][n_head * dim_v]. */
 void op_kv_store(struct dev *d, struct tensor k, struct tensor v, const struct op_kv *kv, const struct op_rows *r);
-/* Causal attention over the sequence's positions 0 .. pos. q: [n][n_q * dim_k], y: [n][n_q * dim_v];
- * query head h reads KV head h / (n_q / n_head). Softmax over blocks of OP_KV_PAGE keys, merged in
- * ascending order (Milakov & Gimelshein 2018), so bytes do not depend on how the work is split. */
+/* Causal attention over the sequence's positions 0 .. pos, or those in kv's window. q: [n][n_q * dim_k], y: [n][n_q *
+ * dim_v]; query head h reads KV head h / (n_q / n_head). Softmax over blocks of OP_KV_PAGE keys, merged in ascending
+ * order (Milakov & Gimelshein 2018), so bytes do not depend on how the work is split. */
 void op_attn(struct dev *d, struct tensor y, struct tensor q, const struct op_kv *kv, float scale,
              const struct op_rows *r);
 

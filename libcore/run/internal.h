@@ -88,6 +88,9 @@ struct run {
     int type_k, type_v;   /* rows of quant_types[] */
 };
 
+/* run.c: the rows in front of a sequence without tokens are computed with its adapters, if it has any. */
+MUST_CHECK enum err_code run_meta_rows(struct run *r, int seq, struct err *e);
+
 /* digest.c */
 MUST_CHECK enum err_code run_want_open(struct run *r, struct err *e);
 void run_want_close(struct run *r);

@@ -84,6 +84,33 @@ static int logits_rows(const struct run_opts *o, int n_seq, int rows_max, int32_
     return n > LOGITS_MOST ? LOGITS_MOST : (int)n;
 }
 
+/* Computes the rows that stand in front of every sequence, in a slot that is empty, with a sequence's adapters. */
+static enum err_code put_meta_rows(struct run *r, int slot, struct err *e)
+{
+    const struct arch_plan *p = model_plan(r->m);
+
+    for (int at = 0; at < p->n_meta;) {
+        const int n = p->n_meta - at < r->rows_max ? p->n_meta - at : r->rows_max;
+        const struct op_rows in = { n, r->token, r->pos, 1, r->seq };
+
+        r->seq[0] = (struct op_seq){ 0, n, slot, at, 0, 0, 0 };
+        for (int i = 0; i < n; i++) {
+            r->token[i] = r->n_vocab + at + i;
+            r->pos[i] = at + i;
+        }
+        r->n_used = 1;
+        r->n_pick = 0;
+        const struct model_step st = { .rows = &in,
+                                       .parts = r->seq + r->n_seq,
+                                       .adapt = slot < r->n_seq ? run_adapt_begin(r) : NULL,
+                                       .stop = r->stop };
+        if (model_forward(r->m, r->state, &st, e) != ERR_OK)
+            return e->code;
+        at += n;
+    }
+    return ERR_OK;
+}
+
 enum err_code run_open(struct run **out, struct model *m, const struct run_opts *o, struct err *e)
 {
     const struct arch_plan *p = model_plan(m);
@@ -120,12 +147,15 @@ enum err_code run_open(struct run **out, struct model *m, const struct run_opts 
     r->type_v = so.type_v;
     if (state_open(&r->state, model_dev(m), p, &so, e) || alloc_all(r, e) || run_want_open(r, e) ||
         run_taps_open(r, o, e) || run_cache_open(r, o->checkpoint_bytes, e) || run_adapt_open(r, o, e) ||
-        model_reserve(m, r->state, r->rows_max, r->logits_max, r->adapt.rank, e)) {
+        model_reserve(m, r->state, r->rows_max, r->logits_max, r->adapt.rank, e) ||
+        (p->n_meta > 0 && !model_is_dry(m) && put_meta_rows(r, r->n_seq, e))) {
         enum err_code code = e->code;
 
         run_close(r);
         return code;
     }
+    if (p->n_meta > 0 && !model_is_dry(m))
+        state_begin(r->state);
     *out = r;
     return ERR_OK;
 }
@@ -199,6 +229,41 @@ static enum err_code check_rows(struct run *r, const struct run_row *rows, int n
     return check_room(r, e);
 }
 
+enum err_code run_meta_rows(struct run *r, int seq, struct err *e)
+{
+    if (model_plan(r->m)->n_meta == 0 || r->adapt.list[seq].n == 0 || run_pos(r, seq) > 0)
+        return ERR_OK;
+    memset(r->grow, 0, (size_t)r->n_seq * sizeof *r->grow);
+    memset(r->count, 0, (size_t)r->n_seq * sizeof *r->count);
+    r->grow[seq] = model_plan(r->m)->n_meta;
+    r->count[seq] = 1;
+    state_empty(r->state, seq);
+    if (check_room(r, e) == ERR_OK && run_adapt_check(r, e) == ERR_OK)
+        (void)put_meta_rows(r, seq, e);
+    if (e->code != ERR_OK)
+        state_clear(r->state, seq);
+    return e->code;
+}
+
+/* Sequences of this step that begin with adapters. */
+static enum err_code begin_adapted(struct run *r, const struct run_row *rows, int n, struct err *e)
+{
+    bool some = false;
+
+    for (int i = 0; i < n; i++) {
+        const int q = rows[i].seq;
+
+        if (model_plan(r->m)->n_meta == 0 || r->adapt.list[q].n == 0 || run_pos(r, q) > 0 ||
+            (i > 0 && rows[i - 1].seq == q))
+            continue;
+        some = true;
+        e->code = ERR_OK;
+        if (run_meta_rows(r, q, e) != ERR_OK)
+            return e->code;
+    }
+    return some ? check_rows(r, rows, n, e) : ERR_OK;
+}
+
 /* Draft rows are the last of their sequence, and not too many. */
 static enum err_code check_drafts(struct run *r, const struct run_row *rows, int n, struct err *e)
 {
@@ -230,7 +295,7 @@ static int sort_rows(struct run *r, const struct run_row *rows, int n)
 
         if (rows_of == 0)
             continue;
-        r->seq[n_used++] = (struct op_seq){ at, rows_of, q, state_pos(r->state, q), state_again(r->state, q), 0, 0 };
+        r->seq[n_used++] = (struct op_seq){ at, rows_of, q, state_row(r->state, q), state_again(r->state, q), 0, 0 };
         r->count[q] = at;
         at += rows_of;
     }
@@ -252,8 +317,9 @@ enum err_code run_step_want(struct run *r, const struct run_row *rows, const str
 {
     void *digest = NULL, *answer = NULL;
 
-    if (check_rows(r, rows, n, e) != ERR_OK || check_drafts(r, rows, n, e) != ERR_OK ||
-        run_want_check(r, rows, want, n, e) != ERR_OK || run_cache_before(r, rows, n, e) != ERR_OK)
+    if (check_rows(r, rows, n, e) != ERR_OK || begin_adapted(r, rows, n, e) != ERR_OK ||
+        check_drafts(r, rows, n, e) != ERR_OK || run_want_check(r, rows, want, n, e) != ERR_OK ||
+        run_cache_before(r, rows, n, e) != ERR_OK)
         return e->code;
     struct op_rows in = { n, r->token, r->pos, sort_rows(r, rows, n), r->seq };
     r->n_pick = 0;
@@ -285,7 +351,8 @@ enum err_code run_step_want(struct run *r, const struct run_row *rows, const str
         return e->code;
     }
     for (int i = 0; i < in.n_seq; i++)
-        run_cache_append(r, r->seq[i].slot, r->seq[i].pos, r->token + r->seq[i].row, r->seq[i].n);
+        run_cache_append(r, r->seq[i].slot, run_pos(r, r->seq[i].slot) - r->seq[i].n, r->token + r->seq[i].row,
+                         r->seq[i].n);
     for (int i = 0; i < in.n_seq; i++)
         if (r->draft[r->seq[i].slot] == 0)
             run_cache_grown(r, r->seq[i].slot);

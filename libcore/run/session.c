@@ -57,6 +57,7 @@ void run_session_header_put(unsigned char out[HEADER_BYTES], const struct sessio
     put_int(out + 64, h->shapes, 8);
     memcpy(out + 72, h->arch, ARCH_BYTES);
     memcpy(out + 72 + ARCH_BYTES, h->name, NAME_BYTES);
+    put_int(out + 72 + ARCH_BYTES + NAME_BYTES, h->n_meta, 4);
     put_int(out + HEADER_BYTES - 8, io_hash(0, out, HEADER_BYTES - 8), 8);
 }
 
@@ -150,6 +151,7 @@ static enum err_code read_header(struct run_session *s, uint64_t size, struct er
                                   get_int(in + 48, 8),
                                   get_int(in + 56, 8),
                                   get_int(in + 64, 8),
+                                  (uint32_t)get_int(in + 72 + ARCH_BYTES + NAME_BYTES, 4),
                                   "",
                                   "" };
     memcpy(h->arch, in + 72, ARCH_BYTES - 1);
@@ -644,7 +646,7 @@ static enum err_code check_same(const struct run_session *s, const struct sessio
         return err_set(e, ERR_ARG, "%s: a session with keys and values of types %s,%s, not %s,%s", s->path,
                        type_name(f->type_k), type_name(f->type_v), type_name(h->type_k), type_name(h->type_v));
     if (f->kv_bytes != h->kv_bytes || f->rec_bytes != h->rec_bytes || f->n_layer != h->n_layer ||
-        f->shapes != h->shapes)
+        f->shapes != h->shapes || f->n_meta != h->n_meta)
         return err_set(e, ERR_FORMAT, "%s: the shapes of the layers are not those of the model", s->path);
     return ERR_OK;
 }
@@ -661,6 +663,7 @@ enum err_code run_session_attach(struct run_session *s, struct run *r, const str
         .kv_bytes = state_kv_bytes(r->state),
         .rec_bytes = state_rec_bytes(r->state),
         .shapes = shapes_of(r),
+        .n_meta = (uint32_t)model_plan(r->m)->n_meta,
     };
 
     if (id->adapters != 0) /* what is computed is another model */
@@ -758,7 +761,8 @@ enum err_code run_session_load(struct run_session *s, struct run *r, int seq, in
     if (run_adapt_hash(r, seq) != s->adapters)
         return err_set(e, ERR_ARG, "%s: sequence %d has other adapters", s->path, seq);
     run_clear(r, seq);
-    if (load_state(s, r, seq, n, e) != ERR_OK) {
+    e->code = ERR_OK;
+    if (run_meta_rows(r, seq, e) != ERR_OK || load_state(s, r, seq, n, e) != ERR_OK) {
         state_clear(r->state, seq);
         return e->code;
     }

@@ -10,7 +10,7 @@
 enum {
     HEADER_BYTES = 256,
     RECORD_BYTES = 64,
-    NAME_BYTES = 128,
+    NAME_BYTES = 124,
     ARCH_BYTES = 48,
     SNAPS_KEPT = 8, /* snapshots that a file written anew has at most, the newest included */
 };
@@ -23,6 +23,7 @@ struct session_header {
     uint32_t n_layer;
     uint64_t kv_bytes, rec_bytes; /* of a position; of a snapshot */
     uint64_t shapes;
+    uint32_t n_meta;                         /* rows in front of the first token */
     char arch[ARCH_BYTES], name[NAME_BYTES]; /* NUL-terminated */
 };
 

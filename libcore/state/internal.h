@@ -7,6 +7,7 @@
 
 struct layer_memory {
     struct op_kv kv;
+    bool borrows;                /* it is that of another layer */
     struct state_rec live, base; /* with one log, [n_seq][log_rows][arch_plan_input_floats()] */
 };
 
@@ -21,6 +22,8 @@ struct state {
     struct dev *dev;
     const struct arch_plan *plan;
     int n_seq, undo, drafts;
+    int n_slots;       /* n_seq, and one for what stands in front of every sequence, if anything does */
+    bool begun;        /* state_begin() */
     int log_rows;      /* drafts + 2 undo */
     int n_last;        /* tokens that an n-gram table has to know of those before a step; 0: there is none */
     int n_recent;      /* tokens that are kept: n_last + log_rows, enough after any undo */
@@ -30,10 +33,10 @@ struct state {
     int32_t *shared;   /* [n_pages] sequences that hold the page */
     int32_t *spare;    /* stack of pages nobody holds */
     int32_t n_spare;
-    struct slot *slot;          /* [n_seq] */
-    int32_t *slot_pages;        /* [n_seq][seq_pages] */
+    struct slot *slot;          /* [n_slots] */
+    int32_t *slot_pages;        /* [n_slots][seq_pages] */
     struct layer_memory *layer; /* [n_layer] */
-    const int32_t **page;       /* [n_seq] -> slot[].page: op_kv.page */
+    const int32_t **page;       /* [n_slots] -> slot[].page: op_kv.page */
     unsigned char *data;
     size_t bytes;
 };

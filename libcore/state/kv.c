@@ -33,7 +33,7 @@ void state_prepare(struct state *s, int slot, int64_t n)
         for (int l = 0; old >= 0 && l < s->plan->n_layer; l++) {
             const struct layer_memory *m = &s->layer[l];
 
-            if (m->kv.page_bytes > 0)
+            if (m->kv.page_bytes > 0 && !m->borrows)
                 dev_copy(s->dev, m->kv.pages + (size_t)q->page[i] * m->kv.page_bytes,
                          m->kv.pages + (size_t)old * m->kv.page_bytes, m->kv.page_bytes);
         }
@@ -72,7 +72,7 @@ int64_t state_kv_need(const struct state *s, const int64_t *n)
 
 int64_t state_kv_rows(const struct state *s)
 {
-    return (int64_t)s->n_pages * OP_KV_PAGE;
+    return (int64_t)(s->n_pages - (s->plan->n_meta + OP_KV_PAGE - 1) / OP_KV_PAGE) * OP_KV_PAGE;
 }
 
 int64_t state_kv_left(const struct state *s)
@@ -104,7 +104,7 @@ size_t state_kv_bytes(const struct state *s)
     size_t n = 0;
 
     for (int l = 0; l < s->plan->n_layer; l++)
-        n += s->layer[l].kv.page_bytes / OP_KV_PAGE;
+        n += s->layer[l].borrows ? 0 : s->layer[l].kv.page_bytes / OP_KV_PAGE;
     return n;
 }
 
@@ -114,7 +114,7 @@ static void transfer(const struct state *s, int slot, int64_t pos, int64_t n, un
     for (int l = 0; l < s->plan->n_layer; l++) {
         const struct op_kv *kv = &s->layer[l].kv;
 
-        if (kv->page_bytes == 0)
+        if (kv->page_bytes == 0 || s->layer[l].borrows)
             continue;
         const size_t row[3] = { (size_t)quant_row_bytes(kv->type_k, kv->dim_k),
                                 (size_t)quant_row_bytes(kv->type_v, kv->dim_v),
@@ -140,14 +140,15 @@ static void transfer(const struct state *s, int slot, int64_t pos, int64_t n, un
 
 void state_kv_read(const struct state *s, int slot, int64_t pos, int64_t n, void *out)
 {
-    assert(pos >= 0 && n >= 0 && pos + n <= s->slot[slot].pos);
-    transfer(s, slot, pos, n, out, true);
+    assert(pos >= 0 && n >= 0 && pos + n <= state_pos(s, slot));
+    transfer(s, slot, pos + s->plan->n_meta, n, out, true);
 }
 
 void state_kv_write(struct state *s, int slot, int64_t pos, int64_t n, const void *in)
 {
     int64_t keep = s->slot[slot].pos;
 
+    pos += s->plan->n_meta;
     assert(pos >= keep && pos + n <= s->seq_pages * OP_KV_PAGE);
     state_prepare(s, slot, pos + n - keep);
     transfer(s, slot, pos, n, (unsigned char *)(uintptr_t)in, false);

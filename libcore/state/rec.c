@@ -73,7 +73,9 @@ static int64_t first_logged(const struct slot *q)
 
 int64_t state_undoable(const struct state *s, int slot)
 {
-    return s->slot[slot].pos - first_logged(&s->slot[slot]);
+    const int64_t logged = s->slot[slot].pos - first_logged(&s->slot[slot]), own = state_pos(s, slot);
+
+    return logged < own ? logged : own;
 }
 
 void state_advance(struct state *s, int slot, int64_t n, int drafts)
@@ -234,6 +236,7 @@ void state_rec_write(struct state *s, int slot, int64_t pos, const void *in)
 {
     const unsigned char *at = in;
 
+    pos += s->plan->n_meta;
     s->slot[slot].pos = pos;
     s->slot[slot].stored = s->slot[slot].base = state_recurrent(s) ? pos : 0;
     state_kv_drop(s, slot, pos);

@@ -44,9 +44,12 @@ static void lay_out(struct state *s, const struct state_opts *o, int i, unsigned
     const struct arch_plan *p = s->plan;
     struct layer_memory *l = &s->layer[i];
     int64_t conv = arch_plan_conv_floats(p, i), rec = arch_plan_rec_floats(p, i), table = arch_plan_table_floats(p, i);
-    size_t n_seq = (size_t)s->n_seq;
+    size_t n_seq = (size_t)s->n_slots;
 
-    if (has_kv(p, i)) {
+    l->borrows = p->reach[i].kv_from > 0;
+    if (l->borrows) {
+        l->kv = s->layer[p->reach[i].kv_from - 1].kv;
+    } else if (has_kv(p, i)) {
         l->kv = (struct op_kv){ .type_k = o->type_k,
                                 .type_v = o->type_v,
                                 .n_head = p->attn.n_head_kv,
@@ -61,6 +64,8 @@ static void lay_out(struct state *s, const struct state_opts *o, int i, unsigned
         if (*at != NULL)
             *at += (size_t)s->n_pages * l->kv.page_bytes;
     }
+    l->kv.window = p->reach[i].window;
+    l->kv.always = p->n_meta;
     l->live.conv = (struct op_rec){ .data = take_floats(at, bytes, n_seq, conv), .floats = conv };
     l->live.rec = (struct op_rec){ .data = take_floats(at, bytes, n_seq, rec), .floats = rec };
     l->live.table = (struct op_rec){ .data = take_floats(at, bytes, n_seq, table), .floats = table };
@@ -89,7 +94,7 @@ static void link_pages(struct state *s)
     s->n_spare = s->n_pages;
     for (int32_t i = 0; i < s->n_pages; i++)
         s->spare[i] = s->n_pages - 1 - i;
-    for (int q = 0; q < s->n_seq; q++) {
+    for (int q = 0; q < s->n_slots; q++) {
         s->page[q] = s->slot[q].page = s->slot_pages + q * s->seq_pages;
         for (int64_t i = 0; i < s->seq_pages; i++)
             s->slot[q].page[i] = -1;
@@ -108,7 +113,7 @@ static enum err_code check_kv(const struct arch_plan *p, int type, int dim, cons
 
 static bool alloc_all(struct state *s, const struct state_opts *o)
 {
-    size_t n_pages = (size_t)s->n_pages, n_slot_pages = (size_t)s->n_seq * (size_t)s->seq_pages;
+    size_t n_pages = (size_t)s->n_pages, n_slot_pages = (size_t)s->n_slots * (size_t)s->seq_pages;
     unsigned char *none = NULL, *at;
 
     s->layer = calloc((size_t)s->plan->n_layer, sizeof *s->layer);
@@ -116,12 +121,12 @@ static bool alloc_all(struct state *s, const struct state_opts *o)
         return false;
     for (int i = 0; i < s->plan->n_layer; i++)
         lay_out(s, o, i, &none, &s->bytes);
-    s->slot = calloc((size_t)s->n_seq, sizeof *s->slot);
-    s->recent = calloc((size_t)s->n_seq, (size_t)(s->n_recent > 0 ? s->n_recent : 1) * sizeof *s->recent);
+    s->slot = calloc((size_t)s->n_slots, sizeof *s->slot);
+    s->recent = calloc((size_t)s->n_slots, (size_t)(s->n_recent > 0 ? s->n_recent : 1) * sizeof *s->recent);
     s->slot_pages = calloc(n_slot_pages, sizeof *s->slot_pages);
     s->shared = calloc(n_pages, sizeof *s->shared);
     s->spare = calloc(n_pages, sizeof *s->spare);
-    s->page = calloc((size_t)s->n_seq, sizeof *s->page);
+    s->page = calloc((size_t)s->n_slots, sizeof *s->page);
     s->data = dev_alloc(s->dev, s->bytes);
     if (s->slot == NULL || s->recent == NULL || s->slot_pages == NULL || s->shared == NULL || s->spare == NULL ||
         s->page == NULL || s->data == NULL)
@@ -134,10 +139,18 @@ static bool alloc_all(struct state *s, const struct state_opts *o)
     return true;
 }
 
-/* Pages of all sequences. Without KV rows they cost nothing, and there are enough. */
+/* Pages of the positions in front of every sequence. */
+static int32_t first_pages(const struct arch_plan *p)
+{
+    return (p->n_meta + OP_KV_PAGE - 1) / OP_KV_PAGE;
+}
+
+/* Pages of all sequences, which may each write to a copy of those in front. Without KV rows they cost nothing, and
+ * there are enough. */
 static int32_t pages_of_all(const struct arch_plan *p, const struct state_opts *o, int64_t seq_pages)
 {
-    int64_t most = seq_pages * o->n_seq, asked = o->kv_tokens / OP_KV_PAGE + (o->kv_tokens % OP_KV_PAGE > 0);
+    int64_t most = seq_pages * o->n_seq,
+            asked = o->kv_tokens / OP_KV_PAGE + (o->kv_tokens % OP_KV_PAGE > 0) + (int64_t)first_pages(p) * o->n_seq;
     bool kv = false;
 
     for (int i = 0; i < p->n_layer; i++)
@@ -148,7 +161,7 @@ static int32_t pages_of_all(const struct arch_plan *p, const struct state_opts *
 enum err_code state_open(struct state **out, struct dev *d, const struct arch_plan *p, const struct state_opts *o,
                          struct err *e)
 {
-    int64_t seq_pages = (o->ctx_tokens + OP_KV_PAGE - 1) / OP_KV_PAGE;
+    int64_t seq_pages = (o->ctx_tokens + p->n_meta + OP_KV_PAGE - 1) / OP_KV_PAGE;
     struct state *s;
 
     if (check_kv(p, o->type_k, p->attn.dim_k, "keys", e) || check_kv(p, o->type_v, p->attn.dim_v, "values", e))
@@ -177,7 +190,8 @@ enum err_code state_open(struct state **out, struct dev *d, const struct arch_pl
     s->n_last = p->table.ngram > 0 ? p->table.ngram - 1 : 0;
     s->n_recent = s->n_last > 0 ? s->n_last + s->log_rows : 0;
     s->seq_pages = seq_pages;
-    s->n_pages = pages_of_all(p, o, seq_pages);
+    s->n_slots = s->n_seq + (p->n_meta > 0);
+    s->n_pages = pages_of_all(p, o, seq_pages) + first_pages(p);
     if (!alloc_all(s, o)) {
         enum err_code code =
             err_set(e, ERR_NOMEM, "out of memory: %zu MiB for %lld KV rows and the state of %d sequences",
@@ -216,10 +230,17 @@ int64_t state_ctx(const struct state *s)
 
 int64_t state_pos(const struct state *s, int slot)
 {
+    const int64_t n = s->slot[slot].pos - s->plan->n_meta;
+
+    return n > 0 ? n : 0;
+}
+
+int64_t state_row(const struct state *s, int slot)
+{
     return s->slot[slot].pos;
 }
 
-void state_clear(struct state *s, int slot)
+void state_empty(struct state *s, int slot)
 {
     s->slot[slot].pos = s->slot[slot].stored = s->slot[slot].base = 0;
     state_kv_drop(s, slot, 0);
@@ -232,6 +253,21 @@ void state_clear(struct state *s, int slot)
             if (rec[j]->floats > 0)
                 dev_zero(s->dev, rec[j]->data + slot * rec[j]->floats, (size_t)rec[j]->floats * sizeof(float));
     }
+}
+
+void state_clear(struct state *s, int slot)
+{
+    if (s->begun)
+        state_fork(s, slot, s->n_seq);
+    else
+        state_empty(s, slot);
+}
+
+void state_begin(struct state *s)
+{
+    s->begun = true;
+    for (int i = 0; i < s->n_seq; i++)
+        state_clear(s, i);
 }
 
 const struct op_kv *state_kv(const struct state *s, int layer)

@@ -37,7 +37,13 @@ void state_close(struct state *s);          /* NULL is allowed */
 int64_t state_bytes(const struct state *s); /* reserved */
 int64_t state_ctx(const struct state *s);   /* positions of each sequence: whole pages */
 
-int64_t state_pos(const struct state *s, int slot);      /* tokens remembered */
+int64_t state_pos(const struct state *s, int slot); /* tokens remembered */
+/* Models may have rows that are no tokens in front of every sequence (arch_plan.n_meta): positions of rows count them,
+ * nothing else here does, and they cannot be undone. The caller computes them once, in slot n_seq; state_begin() makes
+ * that the beginning of every sequence, and state_clear() goes back to it. */
+int64_t state_row(const struct state *s, int slot); /* position of the next row */
+void state_begin(struct state *s);
+void state_empty(struct state *s, int slot);             /* as nothing was: those rows have to be computed again */
 int64_t state_undoable(const struct state *s, int slot); /* how many of them can be undone */
 /* Removes the newest n rows of a slot. Its recurrent blocks must not have applied them yet. */
 void state_settle(struct state *s, int slot, int64_t n);

@@ -37,7 +37,7 @@ static void chosen_once(int type_k, int type_v, int type_x, int ratio, int most,
     static const int32_t page0[3] = { 4, 0, 2 }, page1[3] = { 1, 3, 5 };
     static const int32_t *const page[2] = { page0, page1 };
     static const int chunk[][2] = { { 1, 3 }, { 250, 2 }, { 1, 1 }, { 40, 300 }, { 1, 0 }, { 0, 1 }, { 30, 1 } };
-    struct op_kv kv = { type_k, type_v, KV, DIM, DIM, NULL, 0, page, type_x, dim_x };
+    struct op_kv kv = { type_k, type_v, KV, DIM, DIM, NULL, 0, page, type_x, dim_x, 0, 0 };
     float *norm = put_floats(dim_x, 1), *freq = put_floats(8, 1);
     const struct op_index a = { ratio, most, n_head, norm, 1e-6f, { dim_x, 16, freq, false, 0 } };
     int at[2] = { 0, 0 };

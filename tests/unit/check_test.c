@@ -420,11 +420,11 @@ static void embeddings(void **state)
 }
 
 /* Two sequences that share the layer's pages, fed in chunks that cross pages; then many rows at once. */
-static void attn_once(int type_k, int type_v, int dim_k, int dim_v, int n_kv, int n_q)
+static void attn_once(int type_k, int type_v, int dim_k, int dim_v, int n_kv, int n_q, int window)
 {
     static const int32_t page0[3] = { 4, 0, 2 }, page1[3] = { 1, 3, 5 };
     static const int32_t *const page[2] = { page0, page1 };
-    struct op_kv kv = { type_k, type_v, n_kv, dim_k, dim_v, NULL, 0, page, 0, 0 };
+    struct op_kv kv = { type_k, type_v, n_kv, dim_k, dim_v, NULL, 0, page, 0, 0, window, 5 };
     int at[2] = { 0, 0 };
     static const int chunk[][2] = { { 1, 1 },    { 3, 0 }, { 1, 1 }, { 250, 2 }, { 1, 1 },
                                     { 40, 300 }, { 1, 0 }, { 0, 1 }, { 300, 1 } };
@@ -480,11 +480,13 @@ static void attention(void **state)
     for (int k = 0; k < 4; k++)
         for (int v = 0; v < 4; v++)
             if (!SANITIZED || v == k || v == 3 - k)
-                attn_once(types[k], types[v], 64, 32, 2, many || (v == k && !SANITIZED) ? 6 : 2);
-    attn_once(QUANT_f32, QUANT_f32, 20, 12, 1, 1);
-    attn_once(QUANT_f16, QUANT_f16, 37, 41, 2, SANITIZED ? 6 : 18);
-    attn_once(QUANT_q8_0, QUANT_q4_0, 256, 256, SANITIZED ? 1 : 2, many ? 16 : SANITIZED ? 1 : 4);
-    attn_once(QUANT_q8_0, QUANT_q4_0, 576, 512, 1, many ? 8 : SANITIZED ? 1 : 2);
+                attn_once(types[k], types[v], 64, 32, 2, many || (v == k && !SANITIZED) ? 6 : 2, 0);
+    attn_once(QUANT_f32, QUANT_f32, 20, 12, 1, 1, 0);
+    attn_once(QUANT_f16, QUANT_f16, 37, 41, 2, SANITIZED ? 6 : 18, 0);
+    attn_once(QUANT_q8_0, QUANT_q4_0, 256, 256, SANITIZED ? 1 : 2, many ? 16 : SANITIZED ? 1 : 4, 0);
+    attn_once(QUANT_f16, QUANT_f16, 32, 64, 2, 6, 20);
+    attn_once(QUANT_f32, QUANT_q8_0, 16, 32, 1, 5, 290);
+    attn_once(QUANT_q8_0, QUANT_q4_0, 576, 512, 1, many ? 8 : SANITIZED ? 1 : 2, 0);
 }
 
 /* ---- layers with memory ---- */

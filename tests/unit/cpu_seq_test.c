@@ -68,7 +68,7 @@ static void attn_ref(const struct attn_case *c, double *y, int first, int row, i
         score[j] = 0;
         for (int i = 0; i < DIM_K; i++)
             score[j] += (double)q[i] * (double)k[i];
-        score[j] = exp(score[j] * (double)0.2f);
+        score[j] = c->kv.window > 0 && j >= c->kv.always && n - 1 - j > c->kv.window ? 0 : exp(score[j] * (double)0.2f);
         sum += score[j];
     }
     for (int j = 0; j < n; j++) {
@@ -99,7 +99,7 @@ static double *attn_refs(const struct attn_case *c, const int n[2])
     return ref;
 }
 
-static void attn_types(int type_k, int type_v)
+static void attn_types(int type_k, int type_v, int window)
 {
     static const int n[2] = { 300, 260 }, chunks[] = { 0, 1, 7, 100 };
     static const int32_t pages[2][N_PAGES] = { { 3, 0 }, { 1, 2 } }; /* in no order */
@@ -111,8 +111,8 @@ static void attn_types(int type_k, int type_v)
                            .slot = { pages[0], pages[1] } };
     struct tensor first = { .data = NULL };
 
-    c.kv = (struct op_kv){ type_k,       type_v, KV_HEADS, DIM_K, DIM_V, need((size_t)(2 * N_PAGES * page)),
-                           (size_t)page, c.slot, 0,        0 };
+    c.kv = (struct op_kv){ type_k,       type_v, KV_HEADS, DIM_K, DIM_V,  need((size_t)(2 * N_PAGES * page)),
+                           (size_t)page, c.slot, 0,        0,     window, 3 };
     for (int i = 0; i < N_DEVS; i++)
         for (size_t j = 0; j < sizeof chunks / sizeof chunks[0]; j++) {
             c.y = empty_rows(KV_HEADS * GROUP * DIM_V, rows);
@@ -139,10 +139,12 @@ static void attn_types(int type_k, int type_v)
 static void test_attn(void **state)
 {
     (void)state;
-    attn_types(QUANT_f32, QUANT_f32);
-    attn_types(QUANT_f16, QUANT_f16);
-    attn_types(QUANT_q8_0, QUANT_q4_0);
-    attn_types(QUANT_q4_0, QUANT_f32);
+    attn_types(QUANT_f32, QUANT_f32, 0);
+    attn_types(QUANT_f16, QUANT_f16, 0);
+    attn_types(QUANT_q8_0, QUANT_q4_0, 0);
+    attn_types(QUANT_q4_0, QUANT_f32, 0);
+    attn_types(QUANT_f32, QUANT_f16, 9);
+    attn_types(QUANT_q8_0, QUANT_q4_0, 270);
 }
 
 /* Operations with a recurrent state. N_V heads of DIM by DIM_R (kda: N_V heads, square). */

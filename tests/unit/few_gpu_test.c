@@ -446,7 +446,7 @@ static void take_pages(struct attn *a, const struct rows_of *r)
     a->kv = (struct op_kv){ s->type_k, s->type_v, s->n_kv,
                             s->dim_k,  s->dim_v,  (unsigned char *)take(bytes * SLOTS * PAGES / sizeof(float), true),
                             bytes,     a->page,   0,
-                            0 };
+                            0,         0,         0 };
     struct area *pages = &area[n_area - 1];
     memset(pages->first, 0, pages->n * sizeof(float));
     dev_copy(gpu, pages->at, pages->first, pages->n * sizeof(float));

@@ -260,7 +260,7 @@ static void set_gdn(struct part *t, const struct arch_plan *a, const struct gdn_
 static void set_ssm(struct part *t, const struct arch_plan *a, const struct ssm_weights *w)
 {
     set_in(t, &w->in);
-    t->out = &w->out;
+    t->out = a->joined ? &w->in : &w->out; /* the matrix that follows is a part of its own */
     if (t->part == MIX_SSM1)
         t->facts |= (a->ssm.norm || w->dt_norm != NULL ? DT_NORM : 0u) |
                     (a->ssm.norm || w->b_norm != NULL ? B_NORM : 0u) | (a->ssm.norm || w->c_norm != NULL ? C_NORM : 0u);
@@ -369,13 +369,21 @@ static void add_mixers(const struct planner *p, const struct model *m, int layer
 
         if ((all & bit) == 0)
             continue;
-        t.facts = (first && !streams ? FIRST : 0u) | (!streams && (!first || (all == bit && to_stream)) ? ADDED : 0u) |
+        t.facts = (first && !streams ? FIRST : 0u) |
+                  (!streams && !m->plan.joined && (!first || (all == bit && to_stream)) ? ADDED : 0u) |
                   (has_choice(p, &m->plan, layer) ? CHOSEN : 0u) | (p->s->rotated ? ROTATED : 0u);
         set_mixer(&t, &m->plan, &m->layer[layer]);
-        t.facts |= p->s->sm != 0 && mixer_fits(p, &m->plan, &t) ? ONE_PIECE : 0u;
+        t.facts |=
+            (m->plan.joined ? JOINED : 0u) | (bit == MIX_ATTN && m->plan.reach[layer].kv_from > 0 ? BORROWS : 0u);
+        t.facts |= p->s->sm != 0 && !m->plan.joined && mixer_fits(p, &m->plan, &t) ? ONE_PIECE : 0u;
         note_formats(p, &t);
         add_part(p, &t);
-        if (!first) { /* the residual of both */
+        if (m->plan.joined && !first) {
+            struct part join = { .part = JOIN, .facts = ADDED, .out = &m->layer[layer].attn.o, .rows = p->s->rows };
+
+            note_formats(p, &join);
+            add_part(p, &join);
+        } else if (!first) { /* the residual of both */
             const struct part_op add = { .name = "add", .n = 1 };
 
             add_count(p->to->op, &p->to->n_ops, "add", 1, 0);

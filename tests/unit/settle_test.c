@@ -215,8 +215,8 @@ static void check_family(const char *model)
 /* One model for each kind of recurrent layer. */
 static void own_families(void **state)
 {
-    static const char *const models[] = { "qwen35moe-a", "kimilinear-a", "falconmamba-a",
-                                          "bamba-a",     "lfm2moe-a",    "zamba2-c" };
+    static const char *const models[] = { "qwen35moe-a", "kimilinear-a", "falconmamba-a", "bamba-a",
+                                          "lfm2moe-a",   "zamba2-c",     "hymba-c" };
 
     (void)state;
     for (size_t i = 0; i < sizeof models / sizeof models[0]; i++) {
