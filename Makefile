@@ -84,15 +84,18 @@ $(BUILD)/test/%.o: %.c $(BUILD)/flags
 	$(STEP)$(CC) $(ALLFLAGS) -DCHIMERE_TEST -Itests -MMD -MP -c -o $@ $<
 $(BUILD)/obj/libcore/cpu/formats/%.o: private SAN_asan = -fsanitize=address # UBSan would take three times as long over loops that are laid out
 $(BUILD)/obj/cmd/bench/record.o: private CPPFLAGS += -DCHIMERE_COMMIT='"$(shell cat $(BUILD)/commit 2> /dev/null)"'
+$(BUILD)/obj/cmd/cli/model_path.o: private CPPFLAGS += -DCHIMERE_PREFIX='"$(PREFIX)"'
 $(BUILD)/obj/cmd/bench/record.o: $(BUILD)/commit
+$(BUILD)/obj/cmd/cli/model_path.o: $(BUILD)/prefix
 $(BUILD)/obj/%.o: %.cu $(BUILD)/nvflags
 	@mkdir -p $(@D)
 	$(STEP)$(NVCC) $(NVFLAGS) $(if $(shell grep -l sm_90a $<),$(subst _90,_90a,$(gencode)),$(call gencode,$(firstword $(CUDA_ARCHS)))) -MMD -MP -c -o $@ $<
 # Another commit than last time, or other flags: what depends on them is compiled again.
 $(BUILD)/commit: private TEXT = $(or $(shell GIT_OPTIONAL_LOCKS=0 git describe --always --dirty --exclude '*' 2>/dev/null),unknown)
+$(BUILD)/prefix: private TEXT = $(PREFIX)
 $(BUILD)/flags: private TEXT = $(CC) $(ALLFLAGS)
 $(BUILD)/nvflags: private TEXT = $(NVCC) $(NVFLAGS) $(CUDA_ARCHS)
-$(BUILD)/commit $(BUILD)/flags $(BUILD)/nvflags: always
+$(BUILD)/commit $(BUILD)/prefix $(BUILD)/flags $(BUILD)/nvflags: always
 	@mkdir -p $(@D); t='$(subst ','\'',$(TEXT))'; printf '%s\n' "$$t" | cmp -s - $@ || printf '%s\n' "$$t" > $@
 -include $(shell find $(BUILD)/obj $(BUILD)/test -name '*.d' 2>/dev/null) share/reach.mk
 
@@ -121,15 +124,14 @@ check-gpu: $(GPU_TESTS:%=$(BUILD)/test/%_test) ## the tests of the models and op
 check-clients: all ; @BIN='$(BIN)' BUILD='$(BUILD)' bash tests/clients/check.sh $(CLIENTS) ## first steps of public clients, CLIENTS=NAME...: some of them
 format: ; @bash tests/style/clang_format.sh -i ## rewrite the sources in the format of .clang-format
 lint: ## clang-tidy with the checks of .clang-tidy, where it is installed; `make check` has it, too
-	@command -v clang-tidy > /dev/null || { echo 'lint: clang-tidy is not installed'; exit 0; }; \
-	    printf '%s\n' $(LIB_C) $(wildcard cmd/*.c cmd/*/*.c) | xargs -P $$(nproc) -n 8 sh -c \
-	    'clang-tidy --quiet "$$@" -- -std=c11 $(subst ','\'',$(CPPFLAGS))' lint 2> /dev/null
+	@command -v clang-tidy > /dev/null || { echo 'lint: clang-tidy is not installed'; exit 0; }; printf '%s\n' $(LIB_C) $(wildcard cmd/*.c cmd/*/*.c) | \
+	    xargs -P $$(nproc) -n 8 sh -c 'clang-tidy --quiet "$$@" -- -std=c11 $(subst ','\'',$(CPPFLAGS))' lint 2> /dev/null
 editor compile_commands.json: ; @printf '%s\n' -std=c11 $(CPPFLAGS) -Itests > compile_flags.txt; $(MAKE) -nB all tests | bash tests/compile_commands.sh > compile_commands.json ## write compile_flags.txt and compile_commands.json, which clangd and clang-tidy read
 proof-nightly: all ; @PATH="$(abspath $(BIN)):$$PATH" nice -n 19 bash bench/nightly-week.sh $(WEEK) ## a week of nights on made-up facts, an hour on 2 cores: WEEK='DAYS FACTS CPU_TIME'
 bench-quant: all ; @BIN='$(BIN)' nice -n 19 bash bench/quant.sh $(MODEL) $(TEXT) ## KL by size for mixes of chimere-quantize, hours: MODEL TEXT
 SHARE   = $(DESTDIR)$(PREFIX)/share
 install: all ## programs, manuals, completions, embedded model, task sets, recipes, jobs: PREFIX, DESTDIR
-	install -d $(DESTDIR)$(PREFIX)/bin $(addprefix $(SHARE)/,chimere/models chimere/eval chimere/jobs chimere/pipelines chimere/recipes chimere/systemd/user chimere/systemd/system man/man1 man/man5 man/man7 bash-completion/completions zsh/site-functions fish/vendor_completions.d) && install -s -m 755 $(PROGS) $(DESTDIR)$(PREFIX)/bin
+	install -d $(DESTDIR)$(PREFIX)/bin $(addprefix $(SHARE)/,chimere/models chimere/eval chimere/jobs chimere/pipelines chimere/recipes chimere/systemd/user chimere/systemd/system man/man1 man/man5 man/man7 bash-completion/completions zsh/site-functions fish/vendor_completions.d) && $(or $(INSTALL),install) -s -m 755 $(PROGS) $(DESTDIR)$(PREFIX)/bin
 	@set -e; for m in man/*.[157]; do test ! -f $$m || install -m 644 $$m $(SHARE)/man/man$${m##*.}; done
 	install -m 644 share/models/*.gguf share/models/*.md $(SHARE)/chimere/models; install -m 644 share/recipes/* $(SHARE)/chimere/recipes; install -m 644 LICENSE README.md share/magic share/demo/* $(SHARE)/chimere
 	install -m 644 share/eval/* $(SHARE)/chimere/eval && install -m 755 share/pipelines/* $(SHARE)/chimere/pipelines && install -m 755 share/jobs/* $(SHARE)/chimere/jobs
@@ -138,13 +140,11 @@ install: all ## programs, manuals, completions, embedded model, task sets, recip
 	    $(BIN)/$$p --completion bash > $(SHARE)/bash-completion/completions/$$p; \
 	    $(BIN)/$$p --completion zsh > $(SHARE)/zsh/site-functions/_$$p; $(BIN)/$$p --completion fish > $(SHARE)/fish/vendor_completions.d/$$p.fish; done
 uninstall: ## remove what install put there
-	cd $(DESTDIR)$(PREFIX)/bin && rm -f $(NAMES)
-	cd $(SHARE) && rm -rf chimere $(foreach m,$(wildcard man/*.[157]),man/man$(subst .,,$(suffix $m))/$(notdir $m)) $(NAMES:%=bash-completion/completions/%) $(NAMES:%=zsh/site-functions/_%) $(NAMES:%=fish/vendor_completions.d/%.fish)
+	(cd $(DESTDIR)$(PREFIX)/bin && rm -f $(NAMES)) && cd $(SHARE) && rm -rf chimere $(foreach m,$(wildcard man/*.[157]),man/man$(subst .,,$(suffix $m))/$(notdir $m)) $(NAMES:%=bash-completion/completions/%) $(NAMES:%=zsh/site-functions/_%) $(NAMES:%=fish/vendor_completions.d/%.fish)
 clean: ; rm -rf build bin $(DATA) tests/fuzz/corpus/gguf ## remove build/ and bin/
 #? variables     CC CFLAGS SAN=asan|tsan|ubsan CUDA_ARCHS GOLDENS=DIR PREFIX DESTDIR
 #? CUDA=0        leaves the GPU out, as it is without nvcc; CUDA_ARCHS: for the GPUs that are here, else 90 120, each 7 minutes of 2 cores
 #? one test      make tests, then build/test/NAME_test or BIN=bin bats -f NAME tests/cli/FILE.bats
-help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 } sub(/^#[?] /, "")' $(firstword $(MAKEFILE_LIST)) share/reach.mk
+help: ; @awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-13s %s\n", $$1, $$2 } sub(/^#[?] /, "")' $(firstword $(MAKEFILE_LIST)) share/reach.mk ## this list
 .PHONY: all tests unit picture check-gpu fuzz deps demo check check-fast check-clients format lint editor compile_commands.json bench-quant proof-nightly install uninstall clean help always
 .SECONDARY:

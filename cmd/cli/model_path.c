@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* model_path.c - files that came with the program: the model, recipes, task sets.     room: cmd */
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -7,22 +8,33 @@
 
 #define DEFAULT_MODEL "chimere-nano-q5_k_m.gguf"
 
-/* The directory above the one the program lies in: "/usr/local" for /usr/local/bin/chimere-run. */
-static bool program_root(char *buf, size_t buf_bytes)
+/* A file that came with the program: below the directory above its own ("/usr/local" for /usr/local/bin/chimere-run), as
+ * installed or as in the source tree, else where this build was to be installed: without /proc nobody says where the
+ * program lies, and a copy of it lies elsewhere. root: the first of them, for messages. */
+static bool shared_file(const char *name, int mode, char *root, size_t root_bytes, char *buf, size_t buf_bytes)
 {
-    ssize_t n = readlink("/proc/self/exe", buf, buf_bytes - 1);
+    static const char *const shares[] = { "share/chimere", "share" };
+    ssize_t n = readlink("/proc/self/exe", root, root_bytes - 1);
+    bool known = n > 0 && (size_t)n < root_bytes - 1;
 
-    if (n <= 0 || (size_t)n >= buf_bytes - 1)
-        return false;
-    buf[n] = '\0';
-    for (int i = 0; i < 2; i++) {
-        char *slash = strrchr(buf, '/');
+    root[known ? n : 0] = '\0';
+    for (int i = 0; known && i < 2; i++) {
+        char *slash = strrchr(root, '/');
 
-        if (slash == NULL)
-            return false;
-        *slash = '\0';
+        known = slash != NULL;
+        if (known)
+            *slash = '\0';
     }
-    return true;
+    for (size_t i = known ? 0 : 2; i < 3; i++) {
+        int used = i < 2 ? snprintf(buf, buf_bytes, "%s/%s/%s", root, shares[i], name)
+                         : snprintf(buf, buf_bytes, CHIMERE_PREFIX "/share/chimere/%s", name);
+
+        if (used > 0 && (size_t)used < buf_bytes && access(buf, mode) == 0)
+            return true;
+    }
+    if (!known)
+        snprintf(root, root_bytes, "%s", CHIMERE_PREFIX);
+    return false;
 }
 
 /* A name in a directory of $CHIMERE_MODELS, which are between colons. */
@@ -45,10 +57,6 @@ static bool on_shelf(const char *name, char *buf, size_t buf_bytes)
 
 enum err_code cli_model_path(const char *given, char *buf, size_t buf_bytes, struct err *e)
 {
-    static const char *const shares[] = {
-        "share/chimere/models", /* installed: PREFIX/bin and PREFIX/share */
-        "share/models",         /* the source tree: bin and share */
-    };
     const char *env = getenv("CHIMERE_MODEL");
     char root[3072];
     int n;
@@ -74,55 +82,34 @@ enum err_code cli_model_path(const char *given, char *buf, size_t buf_bytes, str
             return err_set(e, ERR_ARG, "the model's path is too long");
         return ERR_OK;
     }
-    if (!program_root(root, sizeof root))
-        return err_set(e, ERR_ARG, "no model: use -m FILE or set CHIMERE_MODEL");
-    for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
-        n = snprintf(buf, buf_bytes, "%s/%s/" DEFAULT_MODEL, root, shares[i]);
-        if (n > 0 && (size_t)n < buf_bytes && access(buf, R_OK) == 0)
-            return ERR_OK;
-    }
+    if (shared_file("models/" DEFAULT_MODEL, R_OK, root, sizeof root, buf, buf_bytes))
+        return ERR_OK;
     return err_set(e, ERR_ARG,
                    "no model: use -m FILE or set CHIMERE_MODEL (also tried "
-                   "%.180s/{%s,%s}/" DEFAULT_MODEL ")",
-                   root, shares[0], shares[1]);
+                   "%.180s/{share/chimere/models,share/models}/" DEFAULT_MODEL ")",
+                   root);
 }
 
 bool cli_recipe_path(const char *name, char *buf, size_t buf_bytes)
 {
-    static const char *const shares[] = { "share/chimere/recipes", "share/recipes" };
-    char root[3072], file[64];
+    char root[3072], file[80];
     size_t at = 0;
 
     buf[0] = '\0';
-    for (; name[at] != '\0' && at + 1 < sizeof file; at++) {
-        char c = name[at];
-
-        file[at] = (char)(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
-        if (!((file[at] >= 'a' && file[at] <= 'z') || (c >= '0' && c <= '9') || c == '_'))
+    for (; name[at] != '\0' && at < 64; at++)
+        if (!isalnum((unsigned char)name[at]) && name[at] != '_')
             return false;
-    }
-    file[at] = '\0';
-    if (name[at] != '\0' || at == 0 || !program_root(root, sizeof root))
+    if (name[at] != '\0' || at == 0)
         return false;
-    for (size_t i = 0; i < sizeof shares / sizeof *shares; i++) {
-        int n = snprintf(buf, buf_bytes, "%s/%s/%s.recipe", root, shares[i], file);
-
-        if (n > 0 && (size_t)n < buf_bytes && access(buf, R_OK) == 0)
-            return true;
-    }
-    return false;
+    snprintf(file, sizeof file, "recipes/%s.recipe", name);
+    for (char *c = file; *c != '\0'; c++)
+        *c = (char)(*c >= 'A' && *c <= 'Z' ? *c - 'A' + 'a' : *c);
+    return shared_file(file, R_OK, root, sizeof root, buf, buf_bytes);
 }
 
 bool cli_eval_path(char *buf, size_t buf_bytes)
 {
-    static const char *const shares[] = { "share/chimere/eval", "share/eval" };
     char root[3072];
 
-    for (size_t i = 0; program_root(root, sizeof root) && i < sizeof shares / sizeof *shares; i++) {
-        int n = snprintf(buf, buf_bytes, "%s/%s", root, shares[i]);
-
-        if (n > 0 && (size_t)n < buf_bytes && access(buf, R_OK) == 0)
-            return true;
-    }
-    return false;
+    return shared_file("eval", R_OK, root, sizeof root, buf, buf_bytes);
 }

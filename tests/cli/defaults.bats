@@ -46,6 +46,34 @@ END
     echo '{"id": 1, "method": "tokenize", "body": {"text": "The kernel"}}' | chimere-serve-stdio -m nano | jq -e '.body.tokens | length > 1'
 }
 
+# bats test_tags=slow
+@test "a copy of the program, and one without /proc, finds the model of the installation" {
+    local share
+    share=$(cat "$BUILD/prefix")/share
+    [ -d "$share" ] && unshare -rm mount -t tmpfs none "$share" || skip "needs a mount namespace and $share"
+    mkdir elsewhere
+    cp "$BIN/chimere-run" elsewhere/run
+    ln -s "$BIN/chimere-run" link
+    unshare -rm sh -euc '
+        mount -t tmpfs none "$1"
+        model=$CHIMERE_MODEL
+        unset CHIMERE_MODEL
+        ! elsewhere/run --raw -n 3 -p "The kernel" 2> lost
+        mkdir -p "$1/chimere/models"
+        cp "$model" "$1/chimere/models"
+        elsewhere/run --raw -n 3 -p "The kernel" > copy
+        ./link --raw -n 3 -p "The kernel" > linked
+        mount -t tmpfs none /proc
+        "$BIN/chimere-run" --raw -n 3 -p "The kernel" > without
+        rm -r "$1/chimere"
+        ! "$BIN/chimere-run" --raw -n 3 -p "The kernel" 2> gone' sh "$share"
+    chimere-run --raw -n 3 -p 'The kernel' | tee want | cmp - copy
+    cmp want linked
+    cmp want without
+    grep -q "no model: use -m FILE or set CHIMERE_MODEL (also tried $PWD/{share" lost
+    grep -q "also tried ${share%/share}/{share" gone
+}
+
 @test "options in a file beside the model: the command line and the environment win" {
     cp "$CHIMERE_MODEL" m.gguf
     chimere-run --raw -n 4 -p 'The kernel' > want
