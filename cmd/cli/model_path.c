@@ -8,9 +8,9 @@
 
 #define DEFAULT_MODEL "chimere-nano-q5_k_m.gguf"
 
-/* A file that came with the program: below the directory above its own ("/usr/local" for /usr/local/bin/chimere-run), as
- * installed or as in the source tree, else where this build was to be installed: without /proc nobody says where the
- * program lies, and a copy of it lies elsewhere. root: the first of them, for messages. */
+/* A file that came with the program: below the directory above its own ("/usr/local" for /usr/local/bin/chimere-run),
+ * as installed or as in the source tree, else where this build was to be installed: without /proc nobody says where
+ * the program lies, and a copy of it lies elsewhere. root: the first of them, for messages. */
 static bool shared_file(const char *name, int mode, char *root, size_t root_bytes, char *buf, size_t buf_bytes)
 {
     static const char *const shares[] = { "share/chimere", "share" };
