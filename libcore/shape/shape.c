@@ -63,8 +63,10 @@ static enum err_code set_number(struct row *r, unsigned *seen, const char *s, si
     static const struct {
         const char *key;
         long least, most;
-    } keys[] = { { "layers=", 1, 1024 }, { "experts=", 1, 16384 }, { "vocab=", 16, 1L << 24 } };
-    int *to[] = { &r->n_layer, &r->n_expert, &r->n_vocab };
+    } keys[] = {
+        { "layers=", 1, 1024 }, { "experts=", 1, 16384 }, { "vocab=", 16, 1L << 24 }, { "table=", 16, 1L << 26 }
+    };
+    int *to[] = { &r->n_layer, &r->n_expert, &r->n_vocab, &r->table };
 
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         size_t k = strlen(keys[i].key);
@@ -81,17 +83,19 @@ static enum err_code set_number(struct row *r, unsigned *seen, const char *s, si
                            keys[i].most);
         if (i == 1 && r->n_expert == 0)
             return err_set(e, ERR_ARG, "shape: %s has no experts", r->name);
+        if (i == 3 && r->table == 0)
+            return err_set(e, ERR_ARG, "shape: %s has no table of n-grams", r->name);
         if (i == 1 && v < r->n_used)
             return err_set(e, ERR_ARG, "shape: %s uses %d experts for each token", r->name, r->n_used);
         *to[i] = (int)v;
         return ERR_OK;
     }
-    return err_set(e, ERR_ARG, "shape: '%.*s' is none of layers=N, experts=N, vocab=N", (int)n, s);
+    return err_set(e, ERR_ARG, "shape: '%.*s' is none of layers=N, experts=N, vocab=N, table=N", (int)n, s);
 }
 
 static enum err_code unknown_shape(const char *spec, size_t n, struct err *e)
 {
-    char known[300] = "";
+    char known[500] = "";
     size_t used = 0;
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0] && used < sizeof known; i++)
@@ -169,6 +173,45 @@ static void add_attn(struct shape *s, int i)
         add_tensor(s, i, "attn_q_norm.weight", F32, r->dim, 1, 1);
         add_tensor(s, i, "attn_k_norm.weight", F32, r->dim, 1, 1);
     }
+    if (r->index_ratio == 0)
+        return;
+    add_tensor(s, i, "indexer.q_proj.weight", ATTN_QK, d, (int64_t)r->index_heads * r->index_dim, 1);
+    add_tensor(s, i, "indexer.k_proj.weight", ATTN_QK, d, r->index_dim, 1);
+    add_tensor(s, i, "indexer.q_norm.weight", F32, r->index_dim, 1, 1);
+    add_tensor(s, i, "indexer.k_norm.weight", F32, r->index_dim, 1, 1);
+}
+
+/* What takes a row from the streams, and gives one back unless it is the last. */
+static void add_streams(struct shape *s, int i, const char *name)
+{
+    const int64_t n = s->row.streams, width = n * s->row.n_embd, rank = s->row.stream_rank;
+    char full[64];
+
+#define NAMED(part) ((void)snprintf(full, sizeof full, "%s_%s.weight", name, part), full)
+    add_tensor(s, i, NAMED("norm"), F32, width, 1, 1);
+    add_tensor(s, i, NAMED("down"), REC, width, rank, 1);
+    add_tensor(s, i, NAMED("up"), REC, rank, width, 1);
+    if (i >= 0)
+        add_tensor(s, i, NAMED("inject"), REC_GATE, width, n, 1);
+#undef NAMED
+}
+
+int64_t shape_table_first(const struct row *r, int head)
+{
+    return (int64_t)head * r->table + (int64_t)head * head; /* sizes: table + 1, + 3, + 5 ... */
+}
+
+static void add_table(struct shape *s, int i)
+{
+    const struct row *r = &s->row;
+    const int64_t d = r->n_embd, width = r->streams * d;
+
+    add_tensor(s, i, "ple_key.weight", REC, d, width, 1);
+    add_tensor(s, i, "ple_value.weight", REC, d, d, 1);
+    add_tensor(s, i, "ple_norm_key.weight", F32, width, 1, 1);
+    add_tensor(s, i, "ple_norm_query.weight", F32, width, 1, 1);
+    add_tensor(s, i, "ple_norm_conv.weight", F32, width, 1, 1);
+    add_tensor(s, i, "ple_conv1d.weight", F32, 4, width, 1);
 }
 
 static void add_gdn(struct shape *s, int i)
@@ -263,7 +306,7 @@ static void add_ffn(struct shape *s, int i)
         add_tensor(s, i, "ffn_latent_down.weight", FFN, d, r->n_latent, 1);
         add_tensor(s, i, "ffn_latent_up.weight", FFN, r->n_latent, d, 1);
     }
-    if (strcmp(r->arch, "qwen35moe") == 0)
+    if (strcmp(r->arch, "qwen35moe") == 0 || r->streams > 0)
         add_tensor(s, i, "ffn_gate_inp_shexp.weight", F32, d, 1, 1);
     if (gate)
         add_tensor(s, i, "ffn_gate_exps.weight", EXPS, width, ff, r->n_expert);
@@ -273,6 +316,11 @@ static void add_ffn(struct shape *s, int i)
         add_tensor(s, i, "ffn_gate_shexp.weight", FFN, d, sh, 1);
     add_tensor(s, i, "ffn_up_shexp.weight", FFN, d, sh, 1);
     add_tensor(s, i, "ffn_down_shexp.weight", FFN, sh, d, 1);
+}
+
+int shape_table_heads(const struct row *r)
+{
+    return r->table > 0 && r->n_layer > SHAPE_TABLE_LAYER ? (r->ngram - 1) * r->table_heads : 0;
 }
 
 char shape_letter(const struct row *r, int layer)
@@ -285,7 +333,14 @@ static void add_layer(struct shape *s, int i)
     const struct row *r = &s->row;
     char c = shape_letter(r, i);
 
-    add_tensor(s, i, "attn_norm.weight", F32, r->n_embd, 1, 1);
+    if (r->streams > 0) {
+        add_streams(s, i, "hc_attn");
+        add_streams(s, i, "hc_ffn");
+    } else {
+        add_tensor(s, i, "attn_norm.weight", F32, r->n_embd, 1, 1);
+    }
+    if (r->table > 0 && i == SHAPE_TABLE_LAYER)
+        add_table(s, i);
     if (c == 'A' || c == 'a' || c == 'B')
         add_attn(s, i);
     if (c == 'G')
@@ -298,7 +353,7 @@ static void add_layer(struct shape *s, int i)
         add_mamba2(s, i);
     if (c == 'm' || c == 'a')
         return;
-    if (c != 'e')
+    if (c != 'e' && r->streams == 0)
         add_tensor(s, i,
                    strncmp(r->arch, "qwen", 4) == 0        ? "post_attention_norm.weight"
                    : strncmp(r->arch, "falcon-h1", 9) == 0 ? "ffn_norm" /* so in its files */
@@ -320,7 +375,14 @@ enum err_code shape_open(struct shape **out, const char *spec, const char *mix, 
     }
     memcpy(s->type, m.type, sizeof m.type);
     add_tensor(s, -1, "token_embd.weight", EMBD, s->row.n_embd, s->row.n_vocab, 1);
-    add_tensor(s, -1, "output_norm.weight", F32, s->row.n_embd, 1, 1);
+    if (s->row.streams > 0)
+        add_streams(s, -1, "output_hc");
+    else
+        add_tensor(s, -1, "output_norm.weight", F32, s->row.n_embd, 1, 1);
+    const int heads = shape_table_heads(&s->row);
+    if (heads > 0)
+        add_tensor(s, -1, "per_layer_token_embd.weight", EMBD, s->row.n_embd / heads, shape_table_first(&s->row, heads),
+                   1);
     if (!s->row.tied)
         add_tensor(s, -1, "output.weight", OUT, s->row.n_embd, s->row.n_vocab, 1);
     for (int i = 0; i < s->row.n_layer; i++)

@@ -24,9 +24,9 @@ struct shape_tensor {
 const char *shape_name_at(size_t i); /* names of shapes; NULL past the last */
 const char *shape_mix_at(size_t i);  /* of mixes */
 
-/* spec: "NAME[,layers=N][,experts=N][,vocab=N]". mix: a mix or a quant type. ERR_ARG for unknown
- * ones. Where a row is no multiple of a type's block, a type of nearly the size with blocks of 32
- * stands in. */
+/* spec: "NAME[,layers=N][,experts=N][,vocab=N][,table=N]" (table: rows of each head of a table of n-grams). mix: a mix
+ * or a quant type. ERR_ARG for unknown ones. Where a row is no multiple of a type's block, a type of nearly the size
+ * with blocks of 32 stands in. */
 MUST_CHECK enum err_code shape_open(struct shape **out, const char *spec, const char *mix, struct err *e);
 void shape_close(struct shape *s); /* NULL is allowed */
 

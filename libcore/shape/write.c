@@ -136,6 +136,49 @@ static void put_latent(struct keys *k, const struct row *r)
     put_u32(k, "expert_gating_func", 2);
 }
 
+static void put_u64s(struct keys *k, const char *key, const uint64_t *v, int n)
+{
+    if (k->code == ERR_OK)
+        k->code = gguf_write_arr(k->w, full(k, key), GGUF_U64, v, (uint64_t)n, k->e);
+}
+
+static void put_table(struct keys *k, const struct row *r)
+{
+    enum { HEADS_MAX = 64 };
+    static const uint64_t multiplier[] = { 0x5851f42d4c957f2du, 0x14057b7ef767814fu, 0x2545f4914f6cdd1du };
+    static const int32_t layer = SHAPE_TABLE_LAYER;
+    const int heads = shape_table_heads(r);
+    uint64_t first[HEADS_MAX], size[HEADS_MAX];
+
+    if (heads == 0 || heads > HEADS_MAX)
+        return;
+    for (int h = 0; h < heads; h++) {
+        first[h] = (uint64_t)shape_table_first(r, h);
+        size[h] = (uint64_t)shape_table_first(r, h + 1) - first[h];
+    }
+    if (k->code == ERR_OK)
+        k->code = gguf_write_arr(k->w, full(k, "ple.layers"), GGUF_I32, &layer, 1, k->e);
+    put_u32(k, "ple.ngram_size", r->ngram);
+    put_u32(k, "ple.heads_per_ngram", r->table_heads);
+    put_u32(k, "ple.conv_kernel", 4);
+    put_u32(k, "ple.eos_token_id", 0);
+    put_u32(k, "embedding_length_per_layer_input", r->n_embd / heads);
+    put_u64s(k, "ple.layer_multipliers", multiplier, r->ngram);
+    put_u64s(k, "ple.head_offsets", first, heads);
+    put_u64s(k, "ple.head_vocab_sizes", size, heads);
+}
+
+static void put_streams(struct keys *k, const struct row *r)
+{
+    put_u32(k, "hyper_connection.count", r->streams);
+    put_u32(k, "hyper_connection.low_rank", r->stream_rank);
+    put_u32(k, "attention.indexer.head_count", r->index_heads);
+    put_u32(k, "attention.indexer.key_length", r->index_dim);
+    put_u32(k, "attention.indexer.top_k", r->index_budget);
+    put_layers(k, "attention.compress_ratios", r, "A", r->index_ratio);
+    put_table(k, r);
+}
+
 static enum err_code put_keys(struct gguf_writer *w, const struct row *r, struct err *e)
 {
     struct keys k = { .w = w, .arch = r->arch, .e = e };
@@ -161,6 +204,8 @@ static enum err_code put_keys(struct gguf_writer *w, const struct row *r, struct
         put_moe(&k, r);
     if (r->n_latent > 0)
         put_u32(&k, "moe_latent_size", r->n_latent);
+    if (r->streams > 0)
+        put_streams(&k, r);
     put_u32(&k, "ssm.conv_kernel", 4);
     if (r->rank_kv > 0)
         return k.code;

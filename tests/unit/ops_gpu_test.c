@@ -405,6 +405,7 @@ static void models(void **state)
     check_shape("qwen3.6-35b-a3b,layers=4,experts=32,vocab=512", "q4k", "f32", 0);
     check_shape("qwen3.6-35b-a3b,layers=4,experts=32,vocab=512", "ramp", "q8_0", 0);
     check_shape("qwen3.5-0.8b,layers=4,vocab=512", "q8", "f16", 0);
+    check_shape("qwen3.8-flash-next,layers=4,experts=16,vocab=512,table=500", "q4k", "f16", 0);
     check_shape("nemotron-3-nano-30b-a3b,layers=9,experts=16,vocab=512", "q4_k_m", "f16", 0);
     check_shape("granite-4-h-tiny,layers=6,experts=16,vocab=512", "q5k", "q4_0", 0);
     check_shape("falcon-h1-1.5b,layers=2,vocab=512", "q4_k_m", "f16", 0);
