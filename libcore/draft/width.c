@@ -38,6 +38,7 @@ enum {
     MEMORY_SEQ = 64,  /* guesses, or calls, that an average goes back */
     MEMORY_ALL = 64,
     BUDGET = 12,        /* answers' plain steps that fit into the budget */
+    BROUGHT = 4,        /* of these another process leaves at most: what its texts won is not lost on the next ones */
     TRIAL = 2,          /* of them there must be for a trial */
     RECALLED = 8,       /* what another process told counts as this number of steps or calls */
     PLAIN_RECALLED = 3, /* first steps without guesses then, to learn how fast the machine is now */
@@ -253,7 +254,7 @@ static void wake_recalled(struct draft_width *w)
     const double one = w->cost[1];
 
     w->woken = true;
-    w->budget = w->was.budget * one;
+    w->budget = (w->was.budget < BROUGHT ? w->was.budget : BROUGHT) * one;
     for (int t = 0; t < w->n_type; t++)
         for (int n = 1; n <= GEN_DRAFT_MAX; n++)
             if (w->was.type[t].call[n] > 0) {
