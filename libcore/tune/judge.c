@@ -166,8 +166,8 @@ static enum err_code fit_tests(struct tune_job *j, struct err *e)
     n = n > TUNE_LEAST_TESTS ? n : TUNE_LEAST_TESTS;
     j->report.n_first = n < j->data.kept.n ? n : j->data.kept.n;
     tune_note(j, true,
-              "%" PRId64 " of %" PRId64 " items are tested on first: the time is too short for more, unless a set is "
-              "in doubt",
+              "the time is short: the test begins with %" PRId64 " of %" PRId64
+              " items, and goes on where these leave a set in doubt",
               j->data.tests.n + j->report.n_first, all);
     return tune_items_front(&j->data.kept, n, e);
 }
