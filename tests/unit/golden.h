@@ -13,7 +13,6 @@
 #include <cmocka.h>
 
 #include "acts.h"
-#include "arch/arch.h"
 #include "base/io.h"
 #include "gguf/gguf.h"
 #include "model/model.h"
@@ -108,24 +107,6 @@ static inline bool same_file(const char *a, const char *b)
     return same;
 }
 
-/* Whether this build has the family of a file; if not, a line says so, and the file is to be skipped. */
-static inline bool known_family(const char *path)
-{
-    struct arch_plan *plan = malloc(sizeof *plan);
-    struct gguf *g = NULL;
-    struct err e = { 0 };
-
-    assert_non_null(plan);
-    if (gguf_open(&g, path, &e) != ERR_OK)
-        fail_msg("%s", e.msg);
-    bool known = arch_plan_make(plan, g, &e) == ERR_OK || strstr(e.msg, "is not known to this version") == NULL;
-    if (!known)
-        print_message("skipped: %s\n", e.msg);
-    gguf_close(g);
-    free(plan);
-    return known;
-}
-
 /* Calls fn for every NAME.gguf in dir (not NAME.TYPE.gguf) that is not the same in the directory `but`, which may be
  * NULL; fails the test when dir has none. */
 static inline void each_model_but(const char *dir, const char *but, void (*fn)(const char *path))
@@ -144,7 +125,7 @@ static inline void each_model_but(const char *dir, const char *but, void (*fn)(c
         n++;
         (void)snprintf(path, sizeof path, "%s/%s", dir, f->d_name);
         (void)snprintf(other, sizeof other, "%s/%s", but == NULL ? "" : but, f->d_name);
-        if (but == NULL || (!same_file(path, other) && known_family(path)))
+        if (but == NULL || !same_file(path, other))
             fn(path);
     }
     closedir(d);
