@@ -156,7 +156,9 @@ int main(int argc, char **argv)
     static struct tune_item tests[NEW_MAX], kept[SETS * OF_SET];
     static struct tune_score score[2][2][SETS * OF_SET];
     static struct tune_outcome outcome[SETS + 3];
-    const struct tune_opts o = { .forget = 0.05F, .margin = 0.04F, .accept = TUNE_ANSWERS, .seed = 1 };
+    const struct tune_opts o = {
+        .forget = 0.05F, .margin = 0.04F, .margin_set = 0.08F, .accept = TUNE_ANSWERS, .seed = 1
+    };
     const int n = argc > 1 ? atoi(argv[1]) : 50, only = argc > 3 ? atoi(argv[3]) : -1;
     int line = 0;
     struct tune_job j = { .o = &o, .data = { .tests = { .v = tests }, .kept = { .v = kept } } };

@@ -1,23 +1,26 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# nightly-week.sh [DAYS [FACTS [CPU_TIME]]]: days of recorded traffic about people whom nobody knows (7, 20 a day, 10m for
-# a training), and the nights after them; a row of a table for each. `make proof-nightly` runs it.
+# nightly-week.sh [DAYS [FACTS [CPU_TIME [SEED]]]]: days of recorded traffic about people whom nobody knows (7, 20 a day,
+# 3m for a training, 61), and the nights after them; a row of a table for each. `make proof-nightly` runs it.
 #
 # Of a day's facts seven tenths are asked in two wordings, answered wrong and corrected, two tenths are answered from the
 # user's notes, and a tenth is corrected to something wrong; three sums are rated good. The notes have each second fact.
 # On day 2 each job is killed and run again, on day 4 there are corrections of what the model knows, on day 6 the night is
-# taken back. "Held out" are two other wordings of each fact. Status 4: poison was published, or the way back failed.
+# taken back. "Held out" are two other wordings of each fact. A row has the right answers to that day's facts and to those
+# of all days before, by the adapter, the table, the index, and all of them, and to the first day's by adapter and all.
+# Then come the sets of the suite, of the last test against the first generation. In WORK, otherwise a temporary
+# directory, are the reports of the nights. Status 4: poison was published, or the way back failed.
 set -euo pipefail
 ROOT=$(cd "$(dirname "$0")/.." && pwd)
 export LC_ALL=C.UTF-8 CHIMERE_MODEL=${CHIMERE_MODEL:-$ROOT/share/models/chimere-nano-q5_k_m.gguf}
 PATH=$PATH:$ROOT/bin
-days=${1:-7} facts=${2:-20} cpu=${3:-10m}
+days=${1:-7} facts=${2:-20} cpu=${3:-3m}
 work=${WORK:-$(mktemp -d)}
 D=$work/nightly
 mkdir -p "$D/log" "$D/notes"
 chmod 700 "$D" "$D/log"
 printf 'cpu_time=%s mains=true max_load=1000000 lock_wait=60\n%s\n' "$cpu" "${SETTINGS:-}" > "$D/settings"
-python3 "$ROOT/bench/learn_sets.py" people $((days * facts)) 61 "$work/set"
+python3 "$ROOT/bench/learn_sets.py" people $((days * facts)) "${4:-61}" "$work/set"
 nightly() { bash "$ROOT/share/jobs/nightly" -d "$D" "$@"; }
 [ -L "$D/current" ] || nightly init
 
@@ -61,24 +64,32 @@ job() # JOB DATE
     return $status
 }
 
-right() # SET OPTION ...
+right() # SET OPTION ...; the answers stay in $work/right.jsonl
 {
     local set=$1
     shift
-    [ -s "$work/$set.jsonl" ] || { echo -; return; }
     rm -f "$work/right.jsonl"
+    [ -s "$work/$set.jsonl" ] || { echo -; return; }
     (cd "$D" && chimere-bench eval -q "$@" -o "$work/right.jsonl" "$work/$set.jsonl") > /dev/null
     grep -c '"right":true' "$work/right.jsonl" || true
 }
+of_first() # of the answers to the days before, those to the first day's questions
+{
+    [ -s "$work/right.jsonl" ] || { echo -; return; }
+    jq -s --argjson n $((2 * facts)) '[.[] | select(.right and (.id | split("-")[1] | tonumber) < $n)] | length' "$work/right.jsonl"
+}
 with() { [ ! -e "$D/current/$2" ] || printf '%s\n' "$1" "current/$2"; } # OPTION FILE
+row() { printf '| %s ' "$@"; echo '|'; }
 
-echo '| day | held out: adapter | memory | index | all | of | before: adapter | all | of | pairs, held back | night | processor time |'
-echo '|---|---|---|---|---|---|---|---|---|---|---|---|'
+row day today: adapter memory index all of before: adapter memory index all of 'first day: adapter' all 'pairs, held back' night 'processor time' clock KiB |
+    sed 's/: | /: /g'
+echo '|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|'
 bad=0
 for ((day = 1; day <= days; day++)); do
     traffic $day
     date=$(date -d "2026-01-05 + $day days" +%F)
     : > "$work/nights"
+    touch "$work/before.jsonl"
     was=$(readlink "$D/current")
     said=''
     for j in index adapter memory; do
@@ -86,7 +97,7 @@ for ((day = 1; day <= days; day++)); do
         job $j "$date" || status=$?
         case $status in
         0) said="$said $j $(grep -o 'published\|nothing' "$work/said" | tail -n 1)," ;;
-        4) said="$said $j refused," ;;
+        4) said="$said $j refused ($(sed -n '$s/^nightly: refused: //p' "$work/said"))," ;;
         *) cat "$work/said" >&2; exit 1 ;;
         esac
     done
@@ -103,12 +114,17 @@ for ((day = 1; day <= days; day++)); do
     mapfile -t a < <(with --lora adapter.gguf)
     mapfile -t m < <(with --engram memory.engram)
     mapfile -t x < <(with --recite notes.index)
-    spent=$(cat "$D"/nights/"$date"-*/spent.jsonl | jq -s '[.[].cpu_seconds] | add | round')
+    cells=()
+    for set in today before; do
+        cells+=("$(right $set "${a[@]}")")
+        first=$(of_first)
+        cells+=("$(right $set "${m[@]}")" "$(right $set "${x[@]}")" "$(right $set "${a[@]}" "${m[@]}" "${x[@]}")" "$(grep -c . "$work/$set.jsonl" || true)")
+    done
+    spent=$(cat "$D"/nights/"$date"-*/spent.jsonl | jq -s 'map(.cpu_seconds) | add | round')
+    seconds=$(cat "$D"/nights/"$date"-*/spent.jsonl | jq -s 'map(.seconds) | add')
     counts=$(jq -r '"\(.new) new of \(.pairs), \(.held)"' "$D/nights/$date-adapter/counts.json" 2> /dev/null || echo -)
-    echo "| $day | $(right today "${a[@]}") | $(right today "${m[@]}") | $(right today "${x[@]}") |" \
-        "$(right today "${a[@]}" "${m[@]}" "${x[@]}") | $((2 * facts)) |" \
-        "$(right before "${a[@]}") | $(right before "${a[@]}" "${m[@]}" "${x[@]}") | $((2 * facts * (day - 1))) | $counts | ${said# } | $spent s |"
+    row $day "${cells[@]}" "$first" "$(of_first)" "$counts" "${said# }" "$spent s" "$seconds s" "$(du -sk "$D/gen" | cut -f 1)"
 done
-du -sk "$D/gen" | awk '{ print "Generations take " $1 " KiB." }'
+[ ! -s "$D/current/gate.json" ] || jq -r -L "$ROOT/share/jobs" 'include "gate"; "", (.floor | table)' "$D/current/gate.json"
 [ -n "${WORK:-}" ] || rm -rf "$work"
 exit $bad

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* chimere-draft-train - drafters for a model and adapters of it, trained. See chimere-draft-train(1). */
+#include <math.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -67,6 +68,7 @@ static const struct cli_opt opts[] = {
     REAL(0, "keep-weight", "x", "weight of rehearsal in the loss (default 20)", &o.lora.keep_weight),
     REAL(0, "shield", "x", "small: protect old knowledge (0.03; 0: off)", &o.lora.shield),
     REAL(0, "margin", "x", "old answers that may be lost (default 0.04)", &o.lora.margin),
+    REAL(0, "margin-set", "x", "of one of several sets (default: twice that)", &o.lora.margin_set),
     REAL(0, "forget", "nats", "judge by nats a token that may be lost (0.05)", &o.lora.forget),
     FLAG(0, "neutral", "write a new adapter that changes nothing", &o.neutral),
     CHOICE("accept", "answers|likelihood", "what new items have to be", &o.lora.accept),
@@ -107,23 +109,41 @@ static const struct cli_command commands[] = {
     { NULL, NULL, NULL, 0 },
 };
 static const struct cli_of of[] = {
-    { "layers", DFLASH },    { "ff", DFLASH },
-    { "block", DFLASH },     { "taps", DFLASH },
-    { "tests", DRAFTERS },   { "lines", DRAFTERS },
-    { "predict", DRAFTERS }, { "kv", DRAFTERS },
-    { "chunk", DRAFTERS },   { "acts", DRAFTERS },
-    { "no-mmap", DRAFTERS }, { "repack", DRAFTERS },
-    { "rank", ADAPTERS },    { "alpha", ADAPTERS },
-    { "targets", LORA },     { "method", LORA },
-    { "scales", LORA },      { "epochs", LORA },
-    { "samples", LORA },     { "momentum", LORA },
-    { "keep", LORA },        { "keep-batch", LORA },
-    { "keep-weight", LORA }, { "rehearse", LORA },
-    { "shield", LORA },      { "forget", LORA },
-    { "margin", LORA },      { "accept", LORA },
-    { "size", LORA },        { "keep-test", LORA },
-    { "neutral", LORA },     { "wordings", LORA },
-    { "cpu-time", LORA },    { NULL, 0 },
+    { "layers", DFLASH },
+    { "ff", DFLASH },
+    { "block", DFLASH },
+    { "taps", DFLASH },
+    { "tests", DRAFTERS },
+    { "lines", DRAFTERS },
+    { "predict", DRAFTERS },
+    { "kv", DRAFTERS },
+    { "chunk", DRAFTERS },
+    { "acts", DRAFTERS },
+    { "no-mmap", DRAFTERS },
+    { "repack", DRAFTERS },
+    { "rank", ADAPTERS },
+    { "alpha", ADAPTERS },
+    { "targets", LORA },
+    { "method", LORA },
+    { "scales", LORA },
+    { "epochs", LORA },
+    { "samples", LORA },
+    { "momentum", LORA },
+    { "keep", LORA },
+    { "keep-batch", LORA },
+    { "keep-weight", LORA },
+    { "rehearse", LORA },
+    { "shield", LORA },
+    { "forget", LORA },
+    { "margin", LORA },
+    { "margin-set", LORA },
+    { "accept", LORA },
+    { "size", LORA },
+    { "keep-test", LORA },
+    { "neutral", LORA },
+    { "wordings", LORA },
+    { "cpu-time", LORA },
+    { NULL, 0 },
 };
 static const struct cli_pair pairs[] = {
     { "", CLI_NEEDS, "out|inspect", "the file that is trained", 0 },
@@ -135,7 +155,7 @@ static const struct cli_pair pairs[] = {
     { "time", CLI_EXCLUDES, "cpu-time", "they are one limit by two clocks", LORA },
     { "scales", CLI_EXCLUDES, "rank|alpha", "only an adapter has them", LORA },
     { "targets", CLI_EXCLUDES, "size", "it says whether experts are among the targets", LORA },
-    { "forget", CLI_EXCLUDES, "margin", "what is kept is judged by one of them", LORA },
+    { "forget", CLI_EXCLUDES, "margin|margin-set", "what is kept is judged by one of them", LORA },
     { NULL, CLI_NEEDS, NULL, NULL, 0 },
 };
 static const struct cli cli = {
@@ -191,6 +211,10 @@ static void check_lora(char *const *files, int n_files)
         cli_usage("--keep-weight: above 0; --forget, --shield: not below 0");
     if (!(o.lora.margin > 0 && o.lora.margin < 1))
         cli_usage("--margin: between 0 and 1");
+    if (!cli_given(&cli, "margin-set"))
+        o.lora.margin_set = fminf(2 * o.lora.margin, 1);
+    else if (!(o.lora.margin_set > 0 && o.lora.margin_set < 1))
+        cli_usage("--margin-set: between 0 and 1");
     if (!cli_given(&cli, "rate"))
         o.rate = 1e-3f;
     if (!cli_given(&cli, "batch"))

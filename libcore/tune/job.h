@@ -28,14 +28,12 @@ struct tune_zo;
 struct tune_zo_note;
 
 enum {
-    TUNE_LEAST_TESTS = 5,     /* with fewer texts no difference can be shown: 1/2^4 > 0.05 */
-    TUNE_LEAST_KNOWN = 25,    /* exact answers, and */
-    TUNE_LEAST_COUNTED = 100, /* items of a set that is judged by its answers alone */
-    TUNE_TESTS_MAX = 400,     /* items that are kept, or held out of what is learnt */
-    TUNE_SETS_MAX = 2000,     /* items of the task sets */
-    TUNE_STRENGTHS = 7,       /* tests at the end: the whole adapter, five of bisection, the best once more */
-    TUNE_KEEP_EVERY = 5,      /* of what is kept, each fifth item is tested on */
-    TUNE_WARM = 10,           /* steps in which the step size rises */
+    TUNE_LEAST_TESTS = 5, /* with fewer texts no difference can be shown: 1/2^4 > 0.05 */
+    TUNE_TESTS_MAX = 400, /* items that are kept, or held out of what is learnt */
+    TUNE_SETS_MAX = 2000, /* items of the task sets */
+    TUNE_STRENGTHS = 7,   /* tests at the end: the whole adapter, five of bisection, the best once more */
+    TUNE_KEEP_EVERY = 5,  /* of what is kept, each fifth item is tested on */
+    TUNE_WARM = 10,       /* steps in which the step size rises */
 };
 #define TUNE_P_MAX 0.05 /* of the gate */
 #define TUNE_GAIN  0.1  /* the share of unanswered questions that has to be answered now */
@@ -65,7 +63,8 @@ struct tune_opts {
     float keep_weight;       /* of them in the loss */
     float shield;            /* rho of tune/shield.h; 0: none */
     float forget;            /* nats a token that may be lost */
-    float margin; /* the share of old answers that may be lost, of all sets; of one of several twice as much */
+    float margin;            /* the share of old answers that may be lost, of all sets, */
+    float margin_set;        /* and of one of several */
     enum tune_accept accept; /* what has to be better of what is held out */
     bool rate_given;         /* zo does not measure it */
     bool shield_given;       /* there must be one */
@@ -180,11 +179,11 @@ enum tune_ruling {
 };
 /* What became of the items of a set, before and after: how many are exact, and the mean loss of those that count. */
 struct tune_outcome {
-    const char *set; /* NULL: what is held out; "": what is kept, in one set */
-    int64_t n, counts, exact[2], lost, won;
-    int64_t n_thinks, exact_thinks[2]; /* of those with a thought */
-    int64_t whole;                     /* items of the set, tested or not */
-    double went, came;                 /* lost and won, where an undecided answer counts in part */
+    const char *set;                               /* NULL: what is held out; "": what is kept, in one set */
+    int64_t n, known, counts, exact[2], lost, won; /* known: exact before or after; the others say nothing of a loss */
+    int64_t n_thinks, exact_thinks[2];             /* of those with a thought */
+    int64_t whole;                                 /* items of the set, tested or not */
+    double went, came;                             /* lost and won, where an undecided answer counts in part */
     double loss[2], p,
         bound;     /* p of train_gate(), bound of train_loss_bound(), and what is seen to be lost; NaN: too few */
     double margin; /* of the bound */

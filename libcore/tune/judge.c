@@ -205,6 +205,7 @@ static void count_answer(struct tune_outcome *r, const struct tune_item *item, c
 
     *(less > 0 ? &r->went : &r->came) += fabs(less);
     r->n++;
+    r->known += was || is;
     r->exact[0] += was;
     r->exact[1] += is;
     r->lost += was && !is;
@@ -220,10 +221,11 @@ static double quantile(const struct tune_job *j)
     return j->report.n_first < j->data.kept.n ? TRAIN_Z2 : TRAIN_Z;
 }
 
-/* How a set that is kept is judged. alone: no other sets can be judged together with it. */
+/* How a set that is kept is judged. alone: no other sets can be judged together with it. With fewer known answers no
+ * loss at all would not show that less than the margin is lost. */
 static enum tune_ruling rule(const struct tune_job *j, const struct tune_outcome *r, bool alone)
 {
-    if (!j->o->forget_given && r->n >= TUNE_LEAST_COUNTED && r->exact[0] >= TUNE_LEAST_KNOWN)
+    if (!j->o->forget_given && (double)r->known >= TRAIN_Z * TRAIN_Z * (1 - r->margin) / r->margin)
         return TUNE_BY_ANSWERS;
     if (!alone && !j->o->forget_given)
         return TUNE_POOLED;
@@ -238,7 +240,7 @@ static enum err_code outcome_of(const struct tune_job *j, int which, int set, bo
     const double more = which == 0 ? 0 : (double)j->o->forget;
     double *gain = calloc((size_t)s->n + 1, sizeof *gain);
 
-    *r = (struct tune_outcome){ .set = r->set };
+    *r = (struct tune_outcome){ .set = r->set, .margin = r->margin };
     if (gain == NULL)
         return err_nomem(e);
     for (int64_t i = 0; i < s->n; i++) {
@@ -261,9 +263,9 @@ static enum err_code outcome_of(const struct tune_job *j, int which, int set, bo
                ? NAN
                : train_gate(gain, r->counts, (uint64_t)j->o->seed);
     /* where undecided answers hide a loss it is as large as it is */
-    r->bound = r->n > 0 ? fmax(train_loss_bound(r->went, r->came, r->n, quantile(j)),
-                               (double)(r->lost - r->won) / (double)r->n)
-                        : NAN;
+    r->bound = r->known > 0 ? fmax(train_loss_bound(r->went, r->came, r->known, quantile(j)),
+                                   (double)(r->lost - r->won) / (double)r->known)
+                            : NAN;
     free(gain);
     return ERR_OK;
 }
@@ -271,16 +273,15 @@ static enum err_code outcome_of(const struct tune_job *j, int which, int set, bo
 /* More are lost than may be, by the lower bound. */
 static bool surely_lost(const struct tune_job *j, const struct tune_outcome *r)
 {
-    return r->n > 0 && -train_loss_bound(r->came, r->went, r->n, quantile(j)) > r->margin;
+    return r->known > 0 && -train_loss_bound(r->came, r->went, r->known, quantile(j)) > r->margin;
 }
 
 static enum err_code judge_kept(const struct tune_job *j, int set, bool alone, struct tune_outcome *r,
                                 struct tune_verdict *v, struct err *e)
 {
+    r->margin = (double)(set == ALL ? j->o->margin : j->o->margin_set);
     if (outcome_of(j, 1, set, alone, r, e))
         return e->code;
-    /* one of several sets has few items and may lose twice as much */
-    r->margin = (double)j->o->margin * (set == ALL ? 1 : 2);
     r->keeps = r->ruling == TUNE_BY_ANSWERS ? r->bound <= r->margin
                : r->ruling == TUNE_POOLED   ? !surely_lost(j, r)
                                             : r->ruling == TUNE_UNTESTED || r->p < TUNE_P_MAX;
@@ -388,7 +389,8 @@ static enum err_code judge_once(struct tune_job *j, struct tune_verdict *v, stru
 static bool in_doubt(const struct tune_job *j, const struct tune_outcome *r, bool together)
 {
     return r->n < r->whole && !j->o->forget_given && r->bound > r->margin && !surely_lost(j, r) &&
-           (r->ruling == TUNE_BY_ANSWERS || together || r->went - r->came > fmax(r->margin / 5 * (double)r->n, 0.5));
+           (r->ruling == TUNE_BY_ANSWERS || together ||
+            r->went - r->came > fmax(r->margin / 5 * (double)r->known, 0.5));
 }
 
 static bool any_surely_lost(const struct tune_job *j)

@@ -2,12 +2,14 @@
 # gate.jq - is a generation better, and no worse, than the one before?
 include "jobs";
 
-# A quarter of a set, by a hash of the item's name.
-def is_searched: (.id | hash) % 4 == 0;
+# By a hash of the item's name: an eighth of a set for the trainer to test on, an eighth to rehearse, and what decides.
+def part: (.id | hash) % 8 | if . == 0 then "search" elif . == 4 then "keep" else "decide" end;
+# An item as the trainer asks it: with a thought where the suite does; an answer that is no text is the model's own.
+def for_trainer: if (.answer | type) != "string" then del(.answer, .check) elif .enable_thinking then .reasoning_content = "" else . end;
 
 # A file of something else, such as questions with their classes, is no task set.
 def suite($n; $name): [inputs] | select(any(.[]; .messages?)) |
-    (.[] | "\(if is_searched then "search" else "decide" end).\($n)\t\(tojson)"),
+    (.[] | part as $part | "\($part).\($n)\t\(if $part == "decide" then . else for_trainer end | tojson)"),
     "name.\($n)\t\({set: "suite.decide.\($n)", $name} | tojson)";
 # Answers to a suite, as a generation keeps them: with the names of its sets.
 def results($names): (reduce $names[] as $n ({}; .[$n.set] = $n.name)) as $names |
@@ -16,11 +18,22 @@ def results($names): (reduce $names[] as $n ({}; .[$n.set] = $n.name)) as $names
 # Of lines of jobs/paraphrase: what to learn, and task sets to test it on. Questions without messages cannot be asked so.
 def task($id): {$id, messages, answer, check: "exact", enable_thinking: false};
 def items: [inputs | select(.type == "pair" or .type == "test")] |
-    (map(select(.type == "pair"))[-4000:][] | "learn\t\(del(.known) | tojson)"),
-    (map(select(.type == "test")) | (.[-400:][] | "test\t\(del(.known) | tojson)")),
-    (map(select(is_chat)) | to_entries | map(.value.id = "\(.key)" | .value) |
-        (.[] | select(.type == "test" and (.known | not)) | "new\t\(task("new-\(.id)") | tojson)"),
-        (map(select(.wording == "as asked" or (.type == "test" and .known)))[-200:][] | "replay\t\(task("replay-\(.id)") | tojson)"));
+    (map(select(.type == "pair" and (.known | not)))[-4000:][] | "learn\t\(tojson)"),
+    (map(select(.type == "test" and (.known | not)))[-400:][] | "test\t\(tojson)"),
+    (map(select(.type == "test" and .known))[-200:][] | "before\t\(del(.known) | tojson)"),
+    (to_entries | map(.value.id = "\(.key)" | .value) |
+        (.[] | select(is_chat and .type == "test" and (.known | not)) | "new\t\(task("new-\(.id)") | tojson)"),
+        (map(select(is_chat and (.wording == "as asked" or (.type == "test" and .known))))[-400:][] |
+            "replay\t\(task("\(if .known then "replay" else "rated" end)-\(.id)") | tojson)"),
+        # What was learnt before, with the question that shows whether it is still there.
+        (foreach (.[] | select(.type == "pair" and .known)) as $p (null; if $p.wording == "as asked" then $p.id else . end;
+            "old\t\($p + {replay: "replay-\(.)"} | del(.known) | tojson)")));
+
+# What was learnt before is rehearsed, once with a thought and once without; what is no longer answered is learnt again.
+def old_items($asked):
+    (reduce ($asked[] | select(.set == "items.replay" and .right == false)) as $a ({}; .[$a.id] = 1)) as $lost | inputs |
+    if $lost[.replay] or (is_chat | not) then "learn\t\(tojson)"
+    else "keep\t\(if .wording == "as asked" then . else .reasoning_content = "" end | tojson)" end;
 
 # Of files of text, line by line: a text for each paragraph, or for so much of it as is quickly put together.
 def paragraphs:
@@ -58,7 +71,7 @@ def chance($lost; $won): ($lost + $won) as $n |
     .[$won:] | add;
 
 # Items that both were asked and that at least one of them knows; the others say nothing about harm.
-def pairs_of($before; $after): ($before | by_key) as $b | [$after[] | {set, was: $b[key], is: .right} | select(.was != null)];
+def pairs_of($before; $after): ($before | by_key) as $b | [$after[] | {set, id, was: $b[key], is: .right} | select(.was != null)];
 def compared: {n: (map(select(.was or .is)) | length), asked: length, before: (map(select(.was)) | length), after: (map(select(.is)) | length),
     lost: (map(select(.was and (.is | not))) | length), won: (map(select(.is and (.was | not))) | length)};
 # So many items are needed for no loss at all to show that less than the margin is lost: 52 for 5 %, 133 for 2 %.
@@ -67,8 +80,10 @@ def judged($name; $margin): compared | . + {set: $name, margin: $margin, upper: 
     .ok = if .n < least($margin) then .lost <= .won + 1 else .upper < $margin end;
 
 # Sets one by one, those with too few items together, then all. Where even these are too few, one more may be lost than won.
+# What is learnt now makes up for no loss.
 def harm($before; $after; $margin; $margin_all):
-    pairs_of($before; $after) | map(select(.set != "items.new") | if .set == "items.replay" then .set = "rated questions" else . end) | . as $all | group_by(.set) | . as $sets |
+    pairs_of($before; $after) | map(select(.set != "items.new" and (.was or .set != "items.replay" or ("\(.id)" | startswith("replay-")))) |
+        if .set == "items.replay" then .set = "rated questions" else . end) | . as $all | group_by(.set) | . as $sets |
     ([$sets[] | select(compared.n >= least($margin))] | map(judged(.[0].set; $margin))) +
     ([$sets[] | select(compared.n < least($margin))] | if length > 0 then [(map(.[0].set) | join(", ")) as $names | add | judged($names; $margin)] else [] end) +
     ($all | if length > 0 then [judged("all"; $margin_all)] else [] end);

@@ -182,7 +182,7 @@ do_known() { cat champion/pairs.jsonl > known.pairs.jsonl 2> /dev/null || true; 
 do_items()
 {
     { cat guard.pairs.jsonl known.pairs.jsonl 2> /dev/null || true; } | "$here/paraphrase" ${verbose:+-v} -o items.worded.tmp || exit
-    run_jq -nr 'include "gate"; items' items.worded.tmp | by_name items learn test new replay
+    run_jq -nr 'include "gate"; items' items.worded.tmp | by_name items learn test before new replay old
 }
 
 # Lines NAME TAB JSON to files STEP.NAME.jsonl.
@@ -195,7 +195,7 @@ by_name() # STEP NAME ...
     done
 }
 
-# A quarter of each task set is for the trainer, to choose a strength; what is decided on is never seen by it.
+# A quarter of each task set is for the trainer, to choose a strength and to rehearse; what decides it never sees.
 do_suite()
 {
     local f n=0 from=$suite
@@ -206,7 +206,7 @@ do_suite()
     while IFS= read -r -d '' f; do
         n=$((n + 1))
         head -n "$suite_items" -- "$f" | run_jq -nr --arg n $n --arg name "$(basename -- "$f" .jsonl)" 'include "gate"; suite($n; $name)' |
-            by_name suite search.$n decide.$n name.$n
+            by_name suite search.$n keep.$n decide.$n name.$n
     done < <(find -L "$from" -maxdepth 1 -name '*.jsonl' -type f -print0 2> /dev/null | sort -z)
     [ -n "$(cat suite.decide.*.jsonl 2> /dev/null | head -c 1)" ] || die 1 "$from: has no task sets"
 }
@@ -230,7 +230,8 @@ eval_suite() # ANSWERS DIRECTORY RESULTS
 
 do_asked() { answer_tasks asked.answers champion items.new.jsonl items.replay.jsonl; }
 
-# From the parent's adapter on, with all pairs, old ones too.
+# From the parent's adapter on, with all new pairs and the old ones that it has lost; it rehearses the others. The
+# trainer's test has the rule and the margin of the gate for sets; so few items cannot show that less than 2 % is lost.
 do_train()
 {
     local f options=() status=0
@@ -238,12 +239,19 @@ do_train()
     # Killed after the trainer had published its result: it is not trained twice.
     cmp -s train.gguf champion/adapter.gguf || status=$?
     case $status in 0) ;; 1) return ;; *) die 1 "$work/train.gguf: cannot be read" ;; esac
-    for f in suite.search.*.jsonl; do [ ! -s "$f" ] || options+=(--keep-test "$f"); done
-    # The trainer cannot test what is no text, such as tool calls: there it rehearses what the model answers itself.
-    cat suite.search.*.jsonl | run_jq -c 'select((.answer | type) != "string") | del(.answer, .check)' > train.keep.jsonl
+    run_jq -nr --slurpfile asked asked.answers 'include "gate"; old_items($asked)' items.old.jsonl | by_name train learn keep
+    cat items.learn.jsonl >> train.learn.jsonl
+    # The trainer cannot test what is no text, such as tool calls: that is rehearsed.
+    for f in suite.search.*.jsonl; do
+        grep -F '"answer":' "$f" > "train.${f#suite.search.}" || continue
+        options+=(--keep-test "train.${f#suite.search.}")
+    done
+    { grep -hvF '"answer":' suite.search.*.jsonl || true; } | cat - suite.keep.*.jsonl >> train.keep.jsonl
     [ "$(lines_in train.keep.jsonl)" -lt 25 ] || options+=(--keep train.keep.jsonl)
+    [ "$(lines_in items.before.jsonl)" -lt 5 ] || options+=(--keep-test items.before.jsonl)
+    [ "$(lines_in items.test.jsonl)" -ge 5 ] || options+=(--held-out items.before.jsonl)
     run chimere-draft-train lora --keep-versions 0 -o train.gguf --held-out items.test.jsonl "${options[@]}" --cpu-time "$cpu_time" \
-        "${train[@]}" items.learn.jsonl > train.said.txt 2>&1 || status=$?
+        --margin "$(hundredth "$margin")" --margin-set "$(hundredth "$margin")" "${train[@]}" train.learn.jsonl > train.said.txt 2>&1 || status=$?
     [ -z "$verbose" ] || cat train.said.txt >&2
     case $status in
     0) ;;
@@ -353,6 +361,7 @@ do_speed()
     done
 }
 
+hundredth() { awk -v x="$1" 'BEGIN { print x / 100 }'; }
 lines_in() { { cat -- "$@" 2> /dev/null || true; } | wc -l; } # FILE ...
 
 # The steps to pairs that may be learnt, which two jobs share.
@@ -385,7 +394,7 @@ night_adapter()
     step asked items parent
     wrong=$(grep '"set":"items.new"' asked.answers | grep -c '"right":false') || true
     [ "$wrong" -ge "$min_pairs" ] || ended nothing "of the new pairs $wrong are not known yet: $min_pairs are needed"
-    step train items suite parent
+    step train items suite asked parent
     [ ! -e train.refused ] || ended refused "$(cat train.refused)"
     challenger adapter.gguf train.gguf
     step gate train items suite asked parent

@@ -94,5 +94,6 @@ whole() { (cd "$D/current" && jq -r '.files | to_entries[] | "\(.value)  \(.key)
 @test "a day of the week that proof-nightly simulates" {
     begin_test
     SETTINGS="suite='$FAKES/suite' guard=off" WORK=$PWD/week try 0 bash "$ROOT/bench/nightly-week.sh" 1 6
-    grep -qE '^\| 1 \| 12 \| 0 \| 0 \| 12 \| 12 \| - \| - \| 0 \| 14 new of 14, 0 \| index published, adapter published, memory published, \|' out
+    grep -qE '^\| 1 (\| [-0-9]* ){12}\| 14 new of 14, 0 \| index published, adapter published, memory published, \|' out
+    grep -qF '| 1 | 12 | 0 | 0 | 12 | 12 | - | - | - | - | 0 | - | - |' out
 }

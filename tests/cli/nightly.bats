@@ -226,3 +226,28 @@ y/long.text" # cut after 64 KiB
     try 3 "$ROOT/share/jobs/prompts" -b no-messages "$D/prompts/a form.jsonl"
     [ "$(cat err)" = 'prompts: no-messages: is no array of messages' ]
 }
+
+@test "what was learnt before is rehearsed, and learnt again where it is lost; what is learnt now makes up for no loss" {
+    cd "$BATS_TEST_TMPDIR"
+    ask() { jq -nc --arg q "$2" --arg w "$3" --argjson more "${4:-null}" '{type: "pair", id: $q, messages: [{role: "user", content: $q}], answer: "A", wording: $w} + $more | .type = "'"$1"'"'; }
+    { for q in kept lost; do
+        ask pair $q 'as asked' '{"known": true}'; ask pair $q shape '{"known": true}'; ask test $q frame '{"known": true}'
+    done; ask pair new 'as asked'; ask test new shape; } > worded
+    with() { jq -L "$ROOT/share/jobs" "$@"; }
+    with -nr 'include "gate"; items' worded > items
+    [ "$(cut -f 1 items | sort | uniq -c | awk '{print $2 $1}' | paste -sd ' ')" = 'before2 learn1 new1 old4 replay5 test1' ]
+    sed -n 's/^old\t//p' items > old
+    echo '{"type": "answer", "set": "items.replay", "id": "replay-3", "right": false}' > asked
+    with -nr --slurpfile asked asked 'include "gate"; old_items($asked)' old > split
+    [ "$(grep -c '^learn.*"lost"' split)" -eq 2 ] && [ "$(grep -c '^keep.*"kept"' split)" -eq 2 ]
+    [ "$(grep -c '"reasoning_content":""' split)" -eq 1 ]
+    # 100 that are right before, of which 7 are lost; 20 that are learnt now, or were learnt before.
+    jq -nc 'range(100) | {set: "s", id: "\(.)", right: true}' > before
+    jq -c '.right = (.id | tonumber >= 7)' before > after
+    for name in rated replay; do
+        jq -nc --arg name $name 'range(20) | {set: "items.replay", id: "\($name)-\(.)", right: false}' | cat before - > b
+        jq -c 'select(.set == "items.replay") | .right = true' b | cat after - > a
+        with -nc --slurpfile b b --slurpfile a a 'include "gate"; harm($b; $a; 1; 0.1) | .[-1] | [.set, .n, .lost, .won, .ok]'
+    done > out
+    [ "$(paste -sd ' ' out)" = '["all",100,7,0,false] ["all",120,7,20,true]' ]
+}

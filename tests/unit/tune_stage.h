@@ -76,6 +76,7 @@ static inline void stage_open(struct stage *s)
                                .keep_weight = 20,
                                .forget = 0.05f,
                                .margin = 0.05f,
+                               .margin_set = 0.1f,
                                .keep_named = true,
                                .tests_named = true,
                                .tokens_max = 64,
