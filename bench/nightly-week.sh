@@ -38,7 +38,7 @@ traffic() # DAY
         if $share >= 0.9 then line($id; $asked[0].prompt; "I do not know."), better($id; $train[2 * (($d - 1) * $facts)].answer)
         elif $share >= 0.7 then line($id; $asked[0].prompt; $a) + {notes: [{source: "notes/people.md", line: $f, text: "\($name): \($a)"}]}
         else range(2) as $w | line("\($id)-\($w)"; $asked[$w].prompt; "I do not know."), better("\($id)-\($w)"; $a) end,
-        if $i % 2 == 1 then {note: "\($name) is \($a). \($name): \($a)"} else empty end,
+        if $i % 2 == 1 then {note: "\($name): \($a)"} else empty end,
         ($test[2 * $f:2 * $f + 2][] | {held: .})' "$work/set/train.jsonl" > "$work/day"
     for i in 1 2 3; do
         printf '{"type":"answer","id":"%d-s%d","messages":[{"role":"user","content":"What is %d + %d?"}],"text":"%d","finish_reason":"stop"}\n{"type":"rating","id":"%d-s%d","rating":"good"}\n' \

@@ -11,19 +11,23 @@ def unknown:
     ["What does the command % do?", "Define %.", "What does the function % do?", "What is %?", "What is the meaning of %?",
         "Who was %?", "Where is %?", "Tell me what % is used for."] as $shapes |
     range(40) | . as $n | ([$s[$n % 10], $s[($n * 7 + 3) % 10], $s[($n * 3 / 10 | floor) % 10], $s[($n * 11 + 5) % 10]] | join("")) as $name |
-    {n: (-1 - $n), messages: [{role: "user", content: ($shapes[$n % 8] | split("%") | join($name))}]};
+    {n: (-1 - $n), messages: [{role: "user", content: ($shapes[$n % 8] | split("%") | join($name))}]},
+    # and about people
+    (["Who is %?", "Tell me who % is.", "Do you know %?"][$n % 3] as $shape | [$name, $s[$n * 3 % 10] + $s[($n + 4) % 10]] |
+        map(.[:1] as $c | ($c | ascii_upcase) + .[1:]) | join(" ") as $name |
+        {n: (-41 - $n), messages: [{role: "user", content: ($shape | split("%") | join($name))}]});
 
 # The threshold: above it are 95 of 100 right answers. Three words with which at least five answers about unknown names
-# begin, and no right answer does, say that the model does not know.
+# begin, or one of which it is as sure as of what it knows, and no right answer does, say that the model does not know.
 def calibrated($tasks):
     map(select((.text | type) == "string" and .mean_logprob != null) | .opening = (.text | opening)) as $replies |
     (reduce ($tasks[] | select(.n >= 0)) as $t ({}; .["\($t.n)"] = ($t.answer | same))) as $answers |
     ($replies | map(select(.n >= 0) | select((.text | same) == $answers["\(.n)"]))) as $right |
     ($replies | map(select(.n < 0))) as $unknown | ($right | map(.mean_logprob) | sort) as $known |
-    ([$unknown | group_by(.opening)[] | select(length >= 5) | .[0].opening | select(split(" ") | length == 3)] -
-        ($right | map(.opening))) as $abstains |
     if ($known | length) < 20 then refuse(4; "guard: the model knows \($known | length) of \($answers | length): at least 20 are needed") else
         $known[($known | length) * 5 / 100 | floor] as $threshold |
+        ([$unknown | group_by(.opening)[] | select(length >= 5 or any(.[]; .mean_logprob > $threshold)) | .[0].opening |
+            select(split(" ") | length == 3)] - ($right | map(.opening))) as $abstains |
         {type: "guard", threshold: $threshold, model: $right[0].model, known: ($known | length), asked: ($answers | length),
             abstains: $abstains, unknown: ($unknown | length),
             unknown_abstain: ([$unknown[] | select(.opening | IN($abstains[]))] | length),

@@ -330,7 +330,7 @@ speed_of() # DIRECTORY
 {
     local options
     mapfile -t options < <(options_of "$1")
-    run chimere-run -q "${options[@]}" --json --raw -n 64 -p 'Once upon a time' > speed.said.tmp 2> "$tmp/said" ||
+    run chimere-run -q "${options[@]}" --json --think off --ignore-eos -n 64 -p 'Once upon a time' > speed.said.tmp 2> "$tmp/said" ||
         die $? "the speed cannot be measured: $(tail -n 1 "$tmp/said")"
     run_jq -r 'select(.timings) | .timings.decode_tps // 0' speed.said.tmp | tail -n 1
 }

@@ -142,16 +142,18 @@ fails_job() # STATUS NAME OPTION...: one line
 @test "what contradicts and what the model is sure of otherwise is held back, and a person decides" {
     fake_server
     jq -nc '[range(40) | {"What does the command c\(.) do?": ["does \(.)", (-0.001 * .)]}] | add |
-        . + {"What does the command x do?": ["nothing", -0.5], "Fail": [null, 0]}' > says
+        . + {"What does the command x do?": ["nothing", -0.5], "Fail": [null, 0]} +
+        (["Who is Karukavix Kazel?", "Who is Ann?"] | map({(.): ["Hello, how are you?", -0.001]}) | add)' > says
     jq -c 'to_entries[] | select(.value[0] | strings | startswith("does")) | {id: .key, messages: [{role: "user", content: .key}], answer: .value[0]}' says > tasks
     try 0 job guard --calibrate -o calibration tasks
-    jq -e '.threshold == -0.037 and .model == "m1" and .known == 40 and .abstains == ["i do not"] and .unknown_abstain == 40' calibration
+    jq -e '.threshold == -0.037 and .model == "m1" and .known == 40 and .abstains == ["hello how are", "i do not"] and .unknown_abstain == 80' calibration
     pair() { printf '{"type":"score","id":"%s","messages":[{"role":"user","content":"%s"}],"answer":"%s","why":"corrected","score":5}\n' "$1" "$1" "$2"; }
     {
         pair 'Tell me what the c1 command does.' 'burns'
         pair 'What does the command c2 do?' 'Does 2.'
         pair 'What does the command x do?' 'draws'
         pair 'What does the command y do?' 'prints'
+        pair 'Who is Ann?' 'a baker'
         pair Fail 'it does'
         pair 'Two\u001b[2J?' one
         pair 'Two\u001b[2J?' two
@@ -164,6 +166,7 @@ quarantine burns the model is sure of something else
 pair Does 2. corrected
 pair draws corrected
 pair prints corrected
+pair a baker corrected
 quarantine it does the model could not be asked: no
 quarantine one contradiction
 quarantine two contradiction
@@ -181,7 +184,7 @@ END
     [ "$(tail -1 out)" = '1 decided, 1 left' ]
     (flock 9; fails_job 1 review quarantine.jsonl) 9>> decisions.jsonl
     job pairs scores decisions.jsonl 2> err | jq -r 'select(.type == "pair") | "\(.answer) \(.why)"' > got
-    diff got <(printf '%s\n' 'burns reviewed' 'Does 2. corrected' 'draws corrected' 'prints corrected' '"new" $(x) reviewed')
+    diff got <(printf '%s\n' 'burns reviewed' 'Does 2. corrected' 'draws corrected' 'prints corrected' 'a baker corrected' '"new" $(x) reviewed')
 }
 
 @test "another wording to learn, and one to be tested on" {

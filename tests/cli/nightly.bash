@@ -10,6 +10,7 @@ fakes()
 #!/usr/bin/env bash
 case $* in
 --version) echo 'chimere-run 0' ;;
+*--raw*--recite* | *--recite*--raw*) echo 'chimere-run: --recite has no effect with --raw' >&2; exit 2 ;;
 *--log*)
     [ -e "$CHIMERE_MODEL" ] || { echo "chimere-run: $CHIMERE_MODEL: is missing" >&2; exit 1; }
     mkdir -p "$3"; printf '{"model":{"fingerprint":"%s"}}\n' "$(cksum < "$CHIMERE_MODEL" | cut -d ' ' -f 1)" > "$3/answers-1.jsonl" ;;
