@@ -4,8 +4,8 @@ include "jobs";
 
 # By a hash of the item's name: an eighth of a set for the trainer to test on, an eighth to rehearse, and what decides.
 def part: (.id | hash) % 8 | if . == 0 then "search" elif . == 4 then "keep" else "decide" end;
-# An item as the trainer asks it: with a thought where the suite does; an answer that is no text is the model's own.
-def for_trainer: if (.answer | type) != "string" then del(.answer, .check) elif .enable_thinking then .reasoning_content = "" else . end;
+# An item as the trainer asks it, without thinking; an answer that is no text is the model's own.
+def for_trainer: del(.enable_thinking) | if (.answer | type) != "string" then del(.answer, .check) else . end;
 
 # A file of something else, such as questions with their classes, is no task set.
 def suite($n; $name): [inputs] | select(any(.[]; .messages?)) |

@@ -250,7 +250,9 @@ do_train()
     [ "$(lines_in train.keep.jsonl)" -lt 25 ] || options+=(--keep train.keep.jsonl)
     [ "$(lines_in items.before.jsonl)" -lt 5 ] || options+=(--keep-test items.before.jsonl)
     [ "$(lines_in items.test.jsonl)" -ge 5 ] || options+=(--held-out items.before.jsonl)
+    # As many steps for each fact, and as much that is rehearsed as is learnt.
     run chimere-draft-train lora --keep-versions 0 -o train.gguf --held-out items.test.jsonl "${options[@]}" --cpu-time "$cpu_time" \
+        --batch 8 --keep-batch 8 --epochs 16 \
         --margin "$(hundredth "$margin")" --margin-set "$(hundredth "$margin")" "${train[@]}" train.learn.jsonl > train.said.txt 2>&1 || status=$?
     [ -z "$verbose" ] || cat train.said.txt >&2
     case $status in
