@@ -182,7 +182,7 @@ def main(path, prompts, out, check=False):
     for prompt in ('short', 'b', 'long', 'a'):
         m.clear()
         rows = [m.step(t) for t in np.fromfile(os.path.join(prompts, prompt + '.i32'), '<i4')]
-        v[prompt + '.logits.f32'] = np.array([r[0] for r in rows][0 if prompt == 'short' else -LAST:])
+        v[prompt + '.logits.f32'] = np.array([r[0] for r in rows][-LAST:])
         if prompt == 'short':
             v['short.hidden.f32'] = np.array([r[1] for r in rows]).swapaxes(0, 1)
     greedy, last = [], rows[-1][0]
