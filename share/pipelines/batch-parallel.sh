@@ -12,7 +12,7 @@ set -euo pipefail
 batch=$1 out=$2
 shift 2
 IFS=,
-seq $# | parallel --wd . -j 1 --retries 3 -S "$*" \
+seq $# | parallel --wd . -j 1 --retries 3 --ssh "${PARALLEL_SSH:-ssh -o ServerAliveInterval=15}" -S "$*" \
     "chimere-serve-stdio -q --batch ${batch@Q} -o ${out@Q}.shard{} --shard {}/$#"
 unset IFS
 parts=()

@@ -3,10 +3,10 @@
 # batch-slurm.sh - one batch file as an array of Slurm jobs, each with a shard of it, and a job that merges them.
 #
 #   sbatch --array=1-8 batch-slurm.sh BATCH.jsonl OUT.jsonl              the shards; prints the number of the job
-#   sbatch -d afterok:NUMBER batch-slurm.sh BATCH.jsonl OUT.jsonl        the merge, when all are done
+#   sbatch -d afterany:NUMBER batch-slurm.sh BATCH.jsonl OUT.jsonl       the merge, when all have ended
 #   sbatch --array=3 batch-slurm.sh BATCH.jsonl OUT.jsonl 8              shard 3 of 8 again, which the merge has missed
 #
-# Options of sbatch come before the script: -c PROCESSORS, -t TIME, -p PARTITION, --gres=gpu:1 to answer on a GPU.
+# Options of sbatch come before the script: -c PROCESSORS, --mem=SIZE, -t TIME, --gres=gpu:1 to answer on a GPU.
 # A task is told to end two minutes before its time is over; it then goes back to the queue and goes on where it was.
 # So it does when its machine is lost.
 #SBATCH --job-name=chimere
@@ -21,7 +21,7 @@ shopt -s extglob
 if [ -z "${SLURM_ARRAY_TASK_ID:-}" ]; then
     exec chimere-serve-stdio --merge "$2" "$1" "$2".shard+([0-9])
 fi
-chimere-serve-stdio -q --threads "${SLURM_CPUS_PER_TASK:-2}" ${SLURM_JOB_GPUS:+--device cuda} --batch "$1" \
+chimere-serve-stdio -q --threads "${SLURM_CPUS_ON_NODE:-2}" ${SLURM_JOB_GPUS:+--device cuda} --batch "$1" \
     -o "$2.shard$SLURM_ARRAY_TASK_ID" --shard "auto${3:+/$3}" &
 program=$! told='' status=0
 trap 'told=1; kill -TERM $program 2> /dev/null || true' TERM

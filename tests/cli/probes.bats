@@ -186,6 +186,27 @@ EOF
     stopped 0
 }
 
+@test "1000 probes by eight clients during a step: all are answered, and so is the request" {
+    start_held
+    python3 - "${url##*:}" << 'EOF'
+import http.client, sys, threading
+good = []
+def ask():
+    c = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]), timeout=60)
+    for _ in range(125):
+        c.request("GET", "/health")
+        r = c.getresponse()
+        good.append(r.status == 200 and b'"ok"' in r.read())
+threads = [threading.Thread(target=ask) for _ in range(8)]
+[t.start() for t in threads]
+[t.join() for t in threads]
+sys.exit(len(good) != 1000 or not all(good))
+EOF
+    rm hold
+    wait "$client"
+    jq -e '.usage.completion_tokens == 2' held
+}
+
 @test "a probe that never reads, and 200 connections that send nothing, during a step" {
     start_held
     python3 - "${url##*:}" <<'EOF'

@@ -128,6 +128,9 @@ tells()
     [ "$(wc -l < all)" -eq 4 ]
     SLURM_ARRAY_TASK_ID='' fails 2 'SLURM_ARRAY_TASK_ID= is not a number' answer --batch in.jsonl -o new --shard auto
     fails 2 'none of SLURM_ARRAY_TASK_ID' answer --batch in.jsonl -o new --shard auto
+    JOB_COMPLETION_INDEX=x fails 2 'JOB_COMPLETION_INDEX=x is not a number' answer --batch in.jsonl -o new --shard auto/2
+    JOB_COMPLETION_INDEX=2 fails 2 'JOB_COMPLETION_INDEX is 2' answer --batch in.jsonl -o new --shard auto/2 # 0 and 1 are there
+    for shard in auto/0 0/0 1/0 auto/ auto/x; do fails 2 'not I/N with I from 1 to N' answer --batch in.jsonl -o new --shard $shard; done
     [ ! -e new ]
     [ "$(find . -name '.*batch*' | wc -l)" -eq 0 ]
 }
@@ -155,7 +158,7 @@ slurm()
     shift 2
     [ -z "$id" ] || local -x SLURM_ARRAY_TASK_ID=$id SLURM_ARRAY_TASK_MIN=1 SLURM_ARRAY_TASK_MAX=$n SLURM_ARRAY_TASK_STEP=1 \
         SLURM_ARRAY_TASK_COUNT=$n
-    CHIMERE_MODEL=$TINY SLURM_JOB_ID=7 SLURM_CPUS_PER_TASK=1 bash "$ROOT/share/pipelines/$1" "${@:2}"
+    CHIMERE_MODEL=$TINY SLURM_JOB_ID=7 SLURM_CPUS_ON_NODE=1 bash "$ROOT/share/pipelines/$1" "${@:2}"
 }
 
 @test "batch-slurm.sh: shards, the merge of all and no other files, one shard again" {

@@ -19,6 +19,7 @@ done
 case $(file -b "$dir/usr/bin/chimere-run" 2> /dev/null) in *'not stripped'*) echo "programs are not stripped"; exit 1 ;; esac
 env -u CHIMERE_MODEL "$dir/usr/bin/chimere-run" --inspect > "$dir/inspect"
 grep -q chimere-nano "$dir/inspect"
+for f in k8s/kustomization.yaml k8s/deployment.yaml; do [ -s "$dir/usr/share/chimere/$f" ] || { echo "$f is missing"; exit 1; }; done
 for f in score pairs paraphrase; do "$dir/usr/share/chimere/jobs/$f" < /dev/null; done
 # As a unit starts it: without an environment.
 [ "$(env -i "$dir/usr/share/chimere/jobs/nightly" -d "$dir/none" status 2>&1)" = 'nightly: there is nothing yet: nightly init' ]

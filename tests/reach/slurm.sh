@@ -1,0 +1,182 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# slurm.sh - batches as arrays of a real Slurm: one node with slurmctld, slurmd and munged.
+# packages: slurm-wlm munge procps jq mount
+script=$(realpath "$0") here=$(realpath "$(dirname "$0")/../..")
+. "$here/tests/reach/lib.sh"
+BIN=$(realpath "${BIN:-$here/bin}") pipelines=$here/share/pipelines
+
+# A node with a GPU that is none. A requeued job waits cred_expire, by default two minutes.
+start_slurm()
+{
+    local host
+    host=$(hostname -s)
+    mkdir -p /etc/slurm /run/munge slurm/state slurm/spool
+    chown munge: /run/munge
+    runuser -u munge -- munged
+    cat > /etc/slurm/slurm.conf << END
+ClusterName=reach
+SlurmctldHost=$host(127.0.0.1)
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=cred_expire=2
+CredType=cred/munge
+StateSaveLocation=$PWD/slurm/state
+SlurmdSpoolDir=$PWD/slurm/spool
+SlurmctldPidFile=$PWD/slurm/ctld.pid
+SlurmdPidFile=$PWD/slurm/d.pid
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SwitchType=switch/none
+MpiDefault=none
+ReturnToService=2
+KillWait=5
+SchedulerParameters=sched_interval=2,batch_sched_delay=1,bf_interval=2
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU_Memory
+GresTypes=gpu
+NodeName=$host NodeAddr=127.0.0.1 CPUs=2 RealMemory=4000 Gres=gpu:1
+PartitionName=all Nodes=ALL Default=YES State=UP
+END
+    printf 'AutoDetect=off\nName=gpu File=/dev/null\n' > /etc/slurm/gres.conf
+    slurmctld -L "$PWD/slurm/ctld.log"
+    slurmd -L "$PWD/slurm/d.log"
+    wait_for idle || { tail -n 5 slurm/*.log; return 1; }
+}
+idle() { [ "$(sinfo -h -o %t 2> /dev/null)" = idle ]; }
+wait_for() # COMMAND...: for three minutes
+{
+    local i
+    for ((i = 0; i < 3000; i++)); do
+        ! "$@" || return 0
+        sleep 0.2
+    done
+    echo "waited in vain: $*"
+    squeue
+    return 1
+}
+over() { [ -z "$(squeue -h -j "$1" 2> /dev/null)" ]; }
+state() { scontrol show job "$1" | grep -o 'JobState=[A-Z]* ' | head -n 1; }
+has_lines() { [ -s "$1" ]; }
+submit() { sbatch --parsable -o "$PWD/log.%j" "$@"; }
+batch() # N TOKENS
+{
+    for ((i = 1; i <= $1; i++)); do
+        printf '{"custom_id":"q%d","method":"POST","url":"/v1/completions","body":{"prompt":"Chapter %d","max_tokens":%d,"ignore_eos":true,"seed":7}}\n' $i $i "$2"
+    done
+}
+proved() # OUT: the merge has each request once, and its answers are those of one process
+{
+    diff <(jq -r .custom_id in.jsonl) <(jq -r .custom_id "$1")
+    [ -e one ] || chimere-serve-stdio -q --batch in.jsonl -o one
+    diff <(jq -c '[.custom_id, .response.body.choices]' one | sort) <(jq -c '[.custom_id, .response.body.choices]' "$1" | sort)
+}
+
+# Which options the program gets on the node: the processors of the task, and the GPU only if one was asked for.
+options_of_a_task()
+{
+    batch 4 2 > in.jsonl
+    mkdir -p seen
+    printf '#!/bin/sh\necho "$@" > "seen/$SLURM_ARRAY_TASK_ID"\n' > seen/chimere-serve-stdio
+    chmod +x seen/chimere-serve-stdio
+    for ask in '-c 1' '-c 2' '-c 1 --gres=gpu:1' '--exclusive'; do
+        # shellcheck disable=SC2086
+        PATH=$PWD/seen:$PATH submit -W --array=1 --mem=500M $ask "$pipelines/batch-slurm.sh" in.jsonl all
+        { cat seen/1; echo " # $ask"; } | sed -E 's/--batch [^#]*//' | tr -d '\n' >> options
+        echo >> options
+    done
+    diff options - << 'END'
+-q --threads 1  # -c 1
+-q --threads 2  # -c 2
+-q --threads 1 --device cuda  # -c 1 --gres=gpu:1
+-q --threads 2 --device cuda  # --exclusive
+END
+    # a GPU that no node has is refused at once
+    ! submit --array=1 --gres=gpu:2 "$pipelines/batch-slurm.sh" in.jsonl all 2> why
+    grep 'Requested node configuration is not available' why
+}
+
+kill_requeue_full_disk()
+{
+    local job merge
+    rm -f one
+    batch 40 60 > in.jsonl
+    mkdir small
+    mount -t tmpfs -o size=8k none small
+    ln -s "$PWD/small/part" all.shard4
+    job=$(submit --array=1-4 -c 1 --mem=500M "$pipelines/batch-slurm.sh" in.jsonl all)
+    merge=$(submit -c 1 --mem=500M -d "afterany:$job" "$pipelines/batch-slurm.sh" in.jsonl all)
+    wait_for has_lines all.shard1
+    kill -9 "$(pgrep -f 'chimere-serve-stdio.*all[.]shard1 ')"
+    wait_for has_lines all.shard2
+    scontrol requeue "${job}_2"
+    wait_for over "$merge"
+    scontrol show job "${job}_2" | grep 'Restarts=1 '
+    state "${job}_2" | grep COMPLETED
+    state "${job}_1" | grep FAILED
+    state "${job}_4" | grep FAILED
+    grep -h 'No space left' log.*
+    scontrol show job "$merge" | grep 'ExitCode=4:0'
+    [ ! -e all ]
+    # exactly the requests of these two shards are missing, and only these
+    grep -h '"missing"' "log.$merge" | jq -r .custom_id > missing
+    [ -s missing ] && ! awk '{ n = substr($0, 2) % 4 } n != 1 && n != 0 { print; bad = 1 } END { exit !bad }' missing
+    mount -o remount,size=1m small
+    job=$(submit --array=1,4 -c 1 --mem=500M "$pipelines/batch-slurm.sh" in.jsonl all 4)
+    merge=$(submit -W -c 1 --mem=500M -d "afterany:$job" "$pipelines/batch-slurm.sh" in.jsonl all)
+    proved all
+}
+
+time_limit()
+{
+    local job merge
+    rm -f one
+    batch 24 20 > in.jsonl
+    # the first run of a task stands still after some answers until it is told that the time is over
+    mkdir held
+    cat > held/chimere-serve-stdio << 'END'
+#!/bin/bash
+[ "${SLURM_RESTART_COUNT:-0}" -eq 0 ] && [ -n "$SLURM_ARRAY_TASK_ID" ] || exec "$BIN/chimere-serve-stdio" "$@"
+"$BIN/chimere-serve-stdio" "$@" &
+until [ -s "limited.shard$SLURM_ARRAY_TASK_ID" ]; do sleep 0.01; done
+kill -STOP $!
+trap 'kill -TERM $!; kill -CONT $!' TERM
+wait $!
+wait $!
+END
+    chmod +x held/chimere-serve-stdio
+    # Slurm looks twice a minute, and tells the end of a minute 55 seconds before
+    job=$(PATH=$PWD/held:$PATH submit --array=1-2 -c 1 --mem=500M -t 1 --signal=B:TERM@55 "$pipelines/batch-slurm.sh" in.jsonl limited)
+    merge=$(submit -c 1 --mem=500M -d "afterany:$job" "$pipelines/batch-slurm.sh" in.jsonl limited)
+    wait_for over "$merge"
+    for i in 1 2; do scontrol show job "${job}_$i" | grep 'Restarts=1 '; done
+    proved limited
+}
+
+if [ $# -gt 0 ]; then # one of these, with set -e, which try would take away
+    set -eu
+    "$@"
+    exit
+fi
+command -v slurmctld munged jq > /dev/null && [ "$(id -u)" = 0 ] || skip 'needs slurmctld, slurmd, munged and jq, as root'
+[ ! -e /etc/slurm/slurm.conf ] || skip 'this machine has a Slurm of its own'
+work=$(mktemp -d) && cd "$work" || exit 1
+export PATH=$BIN:$PATH BIN
+one() { bash "$script" "$@"; }
+stop_slurm()
+{
+    local p
+    for p in slurm/d.pid slurm/ctld.pid /run/munge/munged.pid; do [ ! -e $p ] || kill "$(cat $p)"; done
+    umount -q small
+    rm -f /etc/slurm/slurm.conf /etc/slurm/gres.conf
+}
+trap stop_slurm EXIT
+if ! one start_slurm > start.log 2>&1; then
+    cat start.log
+    echo "reach/slurm: 0 passed, 1 failed: Slurm does not start"
+    exit 1
+fi
+try 'a task has the processors and the GPU that it got; a GPU that no node has is refused' one options_of_a_task
+try 'kill -9 of a task, a requeue, a full disk: the merge tells what is missing, then has all' one kill_requeue_full_disk
+try 'the end of a task'"'"'s time: it is told before, goes back to the queue, and all is answered' one time_limit
+finish
