@@ -137,8 +137,8 @@ install: all ## programs, manuals, completions, embedded model, task sets, recip
 	install -m 644 share/eval/* $(SHARE)/chimere/eval && install -m 755 share/pipelines/* $(SHARE)/chimere/pipelines && install -m 755 share/jobs/* $(SHARE)/chimere/jobs
 	@set -e; cd share/systemd; for u in crontab */*; do sed 's|@PREFIX@|$(PREFIX)|g' $$u > $(abspath $(SHARE))/chimere/systemd/$$u; done
 	@set -e; for p in $(NAMES); do \
-	    $(BIN)/$$p --completion bash > $(SHARE)/bash-completion/completions/$$p; \
-	    $(BIN)/$$p --completion zsh > $(SHARE)/zsh/site-functions/_$$p; $(BIN)/$$p --completion fish > $(SHARE)/fish/vendor_completions.d/$$p.fish; done
+	    $(EMULATE) $(BIN)/$$p --completion bash > $(SHARE)/bash-completion/completions/$$p; \
+	    $(EMULATE) $(BIN)/$$p --completion zsh > $(SHARE)/zsh/site-functions/_$$p; $(EMULATE) $(BIN)/$$p --completion fish > $(SHARE)/fish/vendor_completions.d/$$p.fish; done
 uninstall: ## remove what install put there
 	(cd $(DESTDIR)$(PREFIX)/bin && rm -f $(NAMES)) && cd $(SHARE) && rm -rf chimere $(foreach m,$(wildcard man/*.[157]),man/man$(subst .,,$(suffix $m))/$(notdir $m)) $(NAMES:%=bash-completion/completions/%) $(NAMES:%=zsh/site-functions/_%) $(NAMES:%=fish/vendor_completions.d/%.fish)
 clean: ; rm -rf build bin $(DATA) tests/fuzz/corpus/gguf ## remove build/ and bin/
