@@ -41,7 +41,7 @@ symbols()
     local f n=0
     for f in "$REACH"/symbols/usr/lib/debug/.build-id/*/*.debug; do
         cp "$f" "$REACH/deb/build/one.debug"
-        sh share/root.sh run "$REACH/deb" readelf --debug-dump=info /build/one.debug 2> /dev/null | grep -q cli_model_path && n=$((n + 1))
+        sh share/root.sh run "$REACH/deb" readelf -sW /build/one.debug | grep -q 'FUNC .* cli_model_path$' && n=$((n + 1))
     done
     [ $n -ge 5 ]
 }
