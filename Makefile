@@ -48,11 +48,11 @@ NAMES    = $(patsubst cmd/%.c,chimere-%,$(wildcard cmd/*.c))
 PROGS    = $(addprefix $(BIN)/,$(NAMES))
 UNITS    = $(patsubst tests/unit/%.c,$(BUILD)/test/%,$(wildcard tests/unit/*_test.c))
 FUZZ     = $(patsubst tests/fuzz/%.c,$(BUILD)/test/%,$(wildcard tests/fuzz/fuzz_*.c))
-# Data of tests that the checkout has in another form: compressed, as a description that is drawn from, or made by a script.
-DATA     = $(patsubst %.zst,%,$(wildcard tests/golden/*/*.zst tests/golden/*/*/*.zst tests/fuzz/corpus/*/*.zst)) $(patsubst %.draw,%.gguf,$(wildcard tests/golden/*/*.draw)) tests/fuzz/corpus/gguf.expect
+# Data that the checkout has in another form: compressed, as a description that is drawn from, or made by a script.
+UNPACKED:= $(patsubst %.zst,%,$(wildcard share/eval/*.zst tests/golden/*/*.zst tests/golden/*/*/*.zst tests/fuzz/corpus/*/*.zst))
+DATA     = $(UNPACKED) $(patsubst %.draw,%.gguf,$(wildcard tests/golden/*/*.draw)) tests/fuzz/corpus/gguf.expect
 STEP     = $(if $(STEPS),@echo >> $(BUILD)/steps; printf '[%3d/%d] %s\n' $$(wc -l < $(BUILD)/steps) $(STEPS) $<; )
-
-all: $(PROGS) ## build the programs into bin/
+all: $(PROGS) $(filter share/%,$(UNPACKED)) ## build the programs into bin/
 # One library for the programs, one for the tests: what has hooks (-DCHIMERE_TEST) is compiled for each.
 HOOKED  := $(shell grep -l CHIMERE_TEST $(LIB_C))
 $(BUILD)/libchimere.a: $(LIB_C:%.c=$(BUILD)/obj/%.o) $(CUDA_O) ; @rm -f $@ && ar rcs $@ $^
@@ -72,7 +72,7 @@ $(BUILD)/test/fuzz_%: $(BUILD)/test/tests/fuzz/fuzz_%.o $(BUILD)/test/tests/fuzz
 $(BUILD)/test/draw: $(BUILD)/test/tests/golden/draw.o $(BUILD)/test/libchimere.a ; $(CC) $(SANFLAGS) -o $@ $^ $(LDFLAGS) $(LDLIBS)
 $(BUILD)/test/libfuzzer_%: $(BUILD)/test/tests/fuzz/fuzz_%.o $(BUILD)/test/libchimere.a ; $(CC) $(SANFLAGS) -fsanitize=fuzzer -o $@ $^ $(LDFLAGS) $(LDLIBS)
 $(UNITS) $(FUZZ): | $(DATA)
-tests/%: tests/%.zst ; @zstd -dqf $< -o $@
+$(UNPACKED): %: %.zst ; @zstd -dqf $< -o $@
 %.gguf: %.draw tests/golden/draw.c | $(BUILD)/test/draw ; @$(BUILD)/test/draw $< $@
 tests/fuzz/corpus/gguf.expect: tests/fuzz/make_corpus.py ; @python3 $<
 $(BUILD)/test/fault-shim.so: tests/fault/shim.c ; @mkdir -p $(@D) && $(CC) -std=c11 -D_GNU_SOURCE -Wall -Wextra -O1 -g -fPIC -shared -o $@ $< -ldl
@@ -134,7 +134,7 @@ install: all ## programs, manuals, completions, embedded model, task sets, recip
 	install -d $(DESTDIR)$(PREFIX)/bin $(addprefix $(SHARE)/,chimere/models chimere/eval chimere/jobs chimere/pipelines chimere/recipes chimere/k8s chimere/systemd/user chimere/systemd/system man/man1 man/man5 man/man7 bash-completion/completions zsh/site-functions fish/vendor_completions.d) && $(or $(INSTALL),install) -s -m 755 $(PROGS) $(DESTDIR)$(PREFIX)/bin
 	@set -e; for m in man/*.[157]; do test ! -f $$m || install -m 644 $$m $(SHARE)/man/man$${m##*.}; done
 	install -m 644 share/models/*.gguf share/models/*.md $(SHARE)/chimere/models; install -m 644 share/recipes/* $(SHARE)/chimere/recipes; install -m 644 share/k8s/* $(SHARE)/chimere/k8s; install -m 644 LICENSE README.md share/magic share/demo/* $(SHARE)/chimere
-	install -m 644 share/eval/* $(SHARE)/chimere/eval && install -m 755 share/pipelines/* $(SHARE)/chimere/pipelines && install -m 755 share/jobs/* $(SHARE)/chimere/jobs
+	install -m 644 $(sort $(filter share/%,$(UNPACKED)) $(filter-out %.zst,$(wildcard share/eval/*))) $(SHARE)/chimere/eval && install -m 755 share/pipelines/* $(SHARE)/chimere/pipelines && install -m 755 share/jobs/* $(SHARE)/chimere/jobs
 	@set -e; cd share/systemd; for u in crontab */*; do sed 's|@PREFIX@|$(PREFIX)|g' $$u > $(abspath $(SHARE))/chimere/systemd/$$u; done
 	@set -e; for p in $(NAMES); do \
 	    $(EMULATE) $(BIN)/$$p --completion bash > $(SHARE)/bash-completion/completions/$$p; \

@@ -26,6 +26,7 @@ missing() # prints the Debian packages that are needed and not there
             has_lib jansson.h jansson || echo libjansson-dev
             has_lib pcre2.h pcre2-8 '#define PCRE2_CODE_UNIT_WIDTH 8' || echo libpcre2-dev
             has_lib zstd.h zstd || echo libzstd-dev
+            command -v zstd > /dev/null || echo zstd
             has_lib microhttpd.h microhttpd || echo libmicrohttpd-dev
             has_lib openblas_config.h openblas || echo libopenblas-dev
             has_lib histedit.h edit || echo libedit-dev ;;
@@ -38,7 +39,6 @@ missing() # prints the Debian packages that are needed and not there
             command -v jq > /dev/null || echo jq
             command -v bc > /dev/null || echo bc
             command -v curl > /dev/null || echo curl
-            command -v zstd > /dev/null || echo zstd
             command -v python3 > /dev/null || echo python3
             command -v mandoc > /dev/null || echo mandoc
             command -v clang-format > /dev/null || echo clang-format
