@@ -54,6 +54,8 @@ static inline void set_kv(struct cuda *c, struct node *v, const struct op_kv *kv
     v->kv.page_bytes = kv->page_bytes;
     v->kv.type_x = kv->type_x;
     v->kv.dim_x = kv->dim_x;
+    v->kv.window = kv->window;
+    v->kv.always = kv->always;
     v->r = cuda_stage_rows(c, r);
     v->pg = cuda_stage_pages(c, kv, r);
 }
