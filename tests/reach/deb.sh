@@ -90,13 +90,10 @@ upgrades()
 try "an upgrade over the version before" upgrades
 elsewhere()
 {
-    inside 'ln -s /usr/bin/chimere-run /tmp/ask
-        cp /usr/bin/chimere-run /tmp/copy
-        cd /
-        [ "$(/tmp/ask -p "What is 347 + 58?")" = 405 ]
-        [ "$(/tmp/copy -p "What is 347 + 58?")" = 405 ]
-        umount /proc
-        [ "$(/tmp/ask -p "What is 347 + 58?")" = 405 ]
+    inside 'ln -s /usr/bin/chimere-run /tmp/ask; cp /usr/bin/chimere-run /tmp/copy
+        [ "$(/tmp/ask -p "What is 347 + 58?")" = 405 ] && [ "$(/tmp/copy -p "What is 347 + 58?")" = 405 ]' || return 1
+    # no /proc is mounted
+    chroot "$root" sh -euc '[ ! -e /proc/self ] && [ "$(/tmp/ask -p "What is 347 + 58?")" = 405 ]
         [ "$(chimere-run -p "What is 347 + 58?")" = 405 ]
         rm /tmp/ask /tmp/copy'
 }
