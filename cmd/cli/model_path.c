@@ -6,6 +6,10 @@
 #include <unistd.h>
 #include "cli/cli.h"
 
+#ifndef CHIMERE_PREFIX
+#define CHIMERE_PREFIX "/usr/local"
+#endif
+
 #define DEFAULT_MODEL "chimere-nano-q5_k_m.gguf"
 
 /* A file that came with the program: below the directory above its own ("/usr/local" for /usr/local/bin/chimere-run),
