@@ -204,28 +204,43 @@ static enum err_code make_common(struct arch_plan *p, struct arch_keys *k)
     return ERR_OK;
 }
 
-enum err_code arch_plan_make(struct arch_plan *p, const struct gguf *g, struct err *e)
+/* The family that a file names; NULL: *e says what is wrong. */
+static const struct arch *find_arch(const struct gguf *g, struct err *e)
 {
     struct str name = { 0 };
-
-    if (!gguf_str(g, "general.architecture", &name))
-        return err_set(e, ERR_FORMAT, "%s: general.architecture is missing", gguf_path(g));
-    for (size_t i = 0; i < sizeof archs / sizeof archs[0]; i++) {
-        if (!str_is(name, archs[i]->name))
-            continue;
-        e->code = ERR_OK;
-        memset(p, 0, sizeof *p);
-        p->arch = archs[i];
-        struct arch_keys k = { g, archs[i]->name, e };
-        if (make_common(p, &k) == ERR_OK)
-            archs[i]->make(p, &k);
-        return e->code;
-    }
     char known[512] = "";
     size_t used = 0;
 
+    if (!gguf_str(g, "general.architecture", &name)) {
+        err_set(e, ERR_FORMAT, "%s: general.architecture is missing", gguf_path(g));
+        return NULL;
+    }
+    for (size_t i = 0; i < sizeof archs / sizeof archs[0]; i++)
+        if (str_is(name, archs[i]->name))
+            return archs[i];
     for (size_t i = 0; i < sizeof archs / sizeof archs[0] && used < sizeof known; i++)
         used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i > 0 ? ", " : "", archs[i]->name);
-    return err_set(e, ERR_UNSUPPORTED, "%s: architecture '%.*s' is not known to this version, which has %s",
-                   gguf_path(g), STR_ARG(name), known);
+    err_set(e, ERR_UNSUPPORTED, "%s: architecture '%.*s' is not known to this version, which has %s", gguf_path(g),
+            STR_ARG(name), known);
+    return NULL;
+}
+
+enum err_code arch_check_name(const struct gguf *g, struct err *e)
+{
+    return find_arch(g, e) == NULL ? e->code : ERR_OK;
+}
+
+enum err_code arch_plan_make(struct arch_plan *p, const struct gguf *g, struct err *e)
+{
+    const struct arch *arch = find_arch(g, e);
+    struct arch_keys k = { g, arch != NULL ? arch->name : "", e };
+
+    if (arch == NULL)
+        return e->code;
+    e->code = ERR_OK;
+    memset(p, 0, sizeof *p);
+    p->arch = arch;
+    if (make_common(p, &k) == ERR_OK)
+        arch->make(p, &k);
+    return e->code;
 }

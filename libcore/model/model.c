@@ -268,6 +268,13 @@ static enum err_code open_parts(struct model *m, const struct gguf *g, const str
     return ERR_OK;
 }
 
+enum err_code model_check_family(const struct gguf *g, struct err *e)
+{
+    struct str name = { 0 };
+
+    return gguf_str(g, "general.architecture", &name) && str_is(name, "dflash") ? ERR_OK : arch_check_name(g, e);
+}
+
 enum err_code model_open(struct model **out, const struct gguf *g, const struct model_opts *o, struct err *e)
 {
     struct model *m = calloc(1, sizeof *m);

@@ -178,6 +178,8 @@ EOF
     refuses 1 "nowhere.gguf" chimere-quantize -t q8_0 nowhere.gguf b
     echo GGUF > bad.gguf
     refuses 3 "bad.gguf" chimere-quantize -t q8_0 bad.gguf b
+    LC_ALL=C sed 's/qwen35moe/gpt-99moe/g' "$(source_model)" > unknown.gguf
+    refuses 3 "architecture 'gpt-99moe' is not known" chimere-quantize -t q8_0 unknown.gguf b
     [ ! -e b ]
 }
 
