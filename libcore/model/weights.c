@@ -263,8 +263,8 @@ static float *room_for(struct binder *b, int64_t n)
     return v;
 }
 
-/* n floats on the host, whatever the tensor's dimensions. */
-static float *widened(struct binder *b, const char *name, int64_t n)
+/* n floats on the host, in rows of ne0; 0: whatever the tensor's dimensions. */
+static float *widened(struct binder *b, const char *name, int64_t n, int64_t ne0)
 {
     char full[128];
     const struct gguf_tensor *t = need_tensor(b, name, full);
@@ -278,6 +278,11 @@ static float *widened(struct binder *b, const char *name, int64_t n)
                 (long long)(t->ne[0] * rows), (long long)n);
         return NULL;
     }
+    if (ne0 != 0 && t->ne[0] != ne0) {
+        err_set(b->e, ERR_FORMAT, "%s: tensor %s has rows of %lld elements, not %lld", gguf_path(b->g), full,
+                (long long)t->ne[0], (long long)ne0);
+        return NULL;
+    }
     v = room_for(b, n);
     for (int64_t r = 0; v != NULL && r < rows; r++)
         quant_types[t->type]->decode(v + r * t->ne[0],
@@ -287,7 +292,7 @@ static float *widened(struct binder *b, const char *name, int64_t n)
 
 const float *bind_vec(struct binder *b, const char *name, int64_t n)
 {
-    return to_device(b, name, widened(b, name, n), (size_t)n * sizeof(float));
+    return to_device(b, name, widened(b, name, n, 0), (size_t)n * sizeof(float));
 }
 
 const float *bind_own(struct binder *b, const char *name, const float *v, int64_t n)
@@ -305,7 +310,7 @@ const float *bind_transposed(struct binder *b, const char *const *names, int n, 
     float *out = room_for(b, columns * rows * n);
 
     for (int i = 0; i < n; i++) {
-        const float *v = widened(b, names[i], columns * rows);
+        const float *v = widened(b, names[i], columns * rows, columns);
 
         for (int64_t r = 0; v != NULL && out != NULL && r < rows; r++)
             for (int64_t c = 0; c < columns; c++)

@@ -14,6 +14,7 @@ struct change {
     bool drop, add;  /* add: a key that is not there, a float */
     double value;
     const char *tensor;  /* tensor to leave out; NULL: none */
+    bool turned;         /* not left out: its first two dimensions change places */
     const int64_t *list; /* instead of `value`: n elements; NULL: none */
     uint64_t n;
 };
@@ -62,11 +63,13 @@ static void write_copy(const struct gguf *g, const struct change *c)
     for (int pass = 0; pass < 2; pass++)
         for (size_t i = 0; i < n; i++) {
             const struct gguf_tensor *t = gguf_tensor_at(g, i);
+            const bool named = c->tensor != NULL && str_is(t->name, c->tensor);
+            const int64_t turned[4] = { t->ne[1], t->ne[0], t->ne[2], t->ne[3] };
             enum err_code code;
 
-            if (c->tensor != NULL && str_is(t->name, c->tensor))
+            if (named && !c->turned)
                 continue;
-            code = pass == 0 ? gguf_write_tensor(w, t->name, t->type, t->n_dims, t->ne, &e)
+            code = pass == 0 ? gguf_write_tensor(w, t->name, t->type, t->n_dims, named ? turned : t->ne, &e)
                              : gguf_write_data(w, t->data, t->size_bytes, &e);
             if (code != ERR_OK)
                 fail_msg("%s", e.msg);
@@ -297,6 +300,8 @@ static void variants(void **state)
           ERR_FORMAT,
           "are not 2 embedding_length" },
         { "zamba2-c", { .tensor = "blk.0.ssm_norm.weight" }, ERR_FORMAT, "blk.0.ssm_norm.weight is missing" },
+        { "zamba2-c", { .tensor = "blk.0.ssm_conv1d.weight", .turned = true }, ERR_FORMAT, "has rows of" },
+        { "hymba-c", { .tensor = "blk.0.ssm_a", .turned = true }, ERR_FORMAT, "blk.0.ssm_a has rows of" },
     };
     struct err e = { 0 };
 
