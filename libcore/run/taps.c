@@ -21,8 +21,8 @@ enum err_code run_taps_open(struct run *r, const struct run_opts *o, struct err 
     for (int i = 0; i < o->n_taps; i++)
         if (p->streams.n > 1 && o->tap_layers[i] != p->n_layer)
             return err_set(e, ERR_UNSUPPORTED,
-                           "tap of layer %d: the residual stream is %d rows, which no drafter takes", o->tap_layers[i],
-                           p->streams.n);
+                           "layer %d has %d hidden rows for a token: neither drafters nor vectors of texts use them",
+                           o->tap_layers[i], p->streams.n);
     if (o->n_taps == 0)
         return ERR_OK;
     memcpy(r->tap_layer, o->tap_layers, (size_t)o->n_taps * sizeof *r->tap_layer);
