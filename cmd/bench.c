@@ -29,7 +29,7 @@ static struct bench_opts o = {
 static const struct cli_opt opts[] = {
     SECTION("Model"),
     ROW_MODEL(o.model),
-    STRING(0, "shape", "spec", "random weights: NAME[,layers=N,experts=N,vocab=N...]", &o.shape),
+    STRING(0, "shape", "spec", "random weights: NAME[,layers=N,experts=N...]", &o.shape),
     STRING(0, "mix", "name", "their types: q4_k_m (default), ramp, q8_0 ...", &o.mix),
     ROW_LORA(o.model),
     ROWS_RUNNING(o.model),

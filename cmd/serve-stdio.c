@@ -98,7 +98,7 @@ static const struct cli_opt opts[] = {
     PATH(0, "batch", "file", "answer the requests of a batch file, then end", &o.batch),
     OUTPUT('o', "output", "file", "answers of a batch; an existing file is continued", &o.out),
     OUTPUT(0, "errors", "file", "errors of a batch (default: output.errors)", &o.errors),
-    STRING(0, "shard", "i/n", "every n-th request from the i-th on; auto: a cluster's", &o.shard),
+    STRING(0, "shard", "i/n", "every n-th request from i on; auto: by the job", &o.shard),
     OUTPUT(0, "merge", "file", "the outputs of all shards to one: batch part ...", &o.merge),
     FLAG(0, "strict", "status 4 if a request of a batch was refused", &o.strict),
     SECTION("Sockets"),

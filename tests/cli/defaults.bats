@@ -49,7 +49,7 @@ END
 # bats test_tags=slow
 @test "a copy of the program, and one without /proc, finds the model of the installation" {
     local share
-    share=$(cat "$BUILD/prefix")/share
+    share=$(cd "$ROOT" && cat "$BUILD/prefix")/share
     [ -d "$share" ] && unshare -rm mount -t tmpfs none "$share" || skip "needs a mount namespace and $share"
     mkdir elsewhere
     cp "$BIN/chimere-run" elsewhere/run
