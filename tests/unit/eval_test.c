@@ -532,7 +532,10 @@ static void test_shapes_run(void **state)
     assert_non_null(mkdtemp(dir));
     (void)snprintf(path, sizeof path, "%s/m.gguf", dir);
     for (size_t i = 0; (name = shape_name_at(i)) != NULL; i++) {
-        bool moe = strstr(name, "a3b") || strstr(name, "granite");
+        const char *less = strstr(name, "flash-next")                       ? ",experts=16,table=500"
+                           : strstr(name, "super") || strstr(name, "ling")  ? ",experts=32"
+                           : strstr(name, "a3b") || strstr(name, "granite") ? ",experts=10"
+                                                                            : "";
         struct open_model o = { 0 };
         struct eval_traffic full, holes;
         struct run_row row = { 5, 0, true, false };
@@ -541,8 +544,7 @@ static void test_shapes_run(void **state)
 
         if (strstr(name, "27b") != NULL || strstr(name, "4b") != NULL || strstr(name, "small") != NULL)
             continue; /* families that others stand for, and large */
-        (void)snprintf(spec, sizeof spec, "%s,layers=%d,vocab=64%s", name, strstr(name, "nemotron") ? 7 : 4,
-                       moe ? ",experts=10" : "");
+        (void)snprintf(spec, sizeof spec, "%s,layers=%d,vocab=64%s", name, strstr(name, "nemotron") ? 7 : 4, less);
         if (shape_open(&s, spec, strstr(name, "qwen3.6") ? "ramp" : "q4_k_m", &e) || shape_write_holes(s, path, &e) ||
             gguf_open(&o.g, path, &e) || eval_traffic(&holes, o.g, &e))
             fail_msg("%s: %s", spec, e.msg);
