@@ -173,7 +173,7 @@ poke() # FILE OFFSET BYTES
     grep -q '^a token takes .* ms: 8 items to learn and 4 rehearsed in a step' err # the least of both
     grep -q '3 facts are also learnt in other words: 15 questions, in 12 shapes of the program.s own and 0 of' err
     grep -q 'the test asks them in two other shapes$' err
-    fails 3 'too few: at least 5, of a file of --held-out, a tenth of the others, or of facts in two wordings each' \
+    fails 3 'too few: at least 5 are needed; ask each fact in two wordings' \
         chimere-draft-train lora -o a.gguf "${short[@]}" --wordings 0 facts.jsonl
     for i in {1..8}; do printf '{"prompt": "Write %d in digits.", "answer": "%d%d"}\n' $i $i $i; done > skill.jsonl
     fails 3 'too few' chimere-draft-train lora -o a.gguf "${short[@]}" skill.jsonl
