@@ -52,8 +52,8 @@ END
     share=$(cd "$ROOT" && cat "$BUILD/prefix")/share
     [ -d "$share" ] && unshare -rm mount -t tmpfs none "$share" || skip "needs a mount namespace and $share"
     mkdir elsewhere
-    cp "$BIN/chimere-run" elsewhere/run
-    ln -s "$BIN/chimere-run" link
+    cp "$(command -v chimere-run)" elsewhere/run
+    ln -s "$(command -v chimere-run)" link
     unshare -rm sh -euc '
         mount -t tmpfs none "$1"
         model=$CHIMERE_MODEL
@@ -64,9 +64,9 @@ END
         elsewhere/run --raw -n 3 -p "The kernel" > copy
         ./link --raw -n 3 -p "The kernel" > linked
         mount -t tmpfs none /proc
-        "$BIN/chimere-run" --raw -n 3 -p "The kernel" > without
+        "$(command -v chimere-run)" --raw -n 3 -p "The kernel" > without
         rm -r "$1/chimere"
-        ! "$BIN/chimere-run" --raw -n 3 -p "The kernel" 2> gone' sh "$share"
+        ! "$(command -v chimere-run)" --raw -n 3 -p "The kernel" 2> gone' sh "$share"
     chimere-run --raw -n 3 -p 'The kernel' | tee want | cmp - copy
     cmp want linked
     cmp want without
