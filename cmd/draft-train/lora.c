@@ -343,9 +343,11 @@ static void report_begin(struct lora *l)
                               "wordings", (json_int_t)d->n_wordings, "tests", (json_int_t)d->tests.n, "keep",
                               (json_int_t)d->keep.n, "kept", (json_int_t)d->kept.n, "own", (json_int_t)d->own.n,
                               "parameters", (json_int_t)n_params));
-    cli_note("%" PRId64 " items to learn, %" PRId64 " to test on, %" PRId64 " to keep, %" PRId64
-             " of them to test on, %" PRId64 " that the model wrote; %" PRId64 " parameters",
-             d->learn.n, d->tests.n, d->keep.n + d->kept.n, d->kept.n, d->own.n, n_params);
+    cli_note("to learn: %" PRId64 " items, %" PRId64 " more after an empty thought, %" PRId64
+             " further wordings; to test: %" PRId64 " new items, %" PRId64 " of what is kept; to rehearse: %" PRId64
+             " of %" PRId64 " texts that the model wrote, %" PRId64 " items to keep; %" PRId64 " parameters",
+             d->n_asked, d->n_given - d->n_asked, d->n_wordings, d->tests.n, d->kept.n, d->own.n, d->n_written,
+             d->keep.n, n_params);
 }
 
 static json_t *number_or_null(double p)
@@ -355,7 +357,7 @@ static json_t *number_or_null(double p)
 
 static void report_outcome(struct lora *l, const struct tune_outcome *r)
 {
-    static const char *const ruling[] = { "answers", "likelihood", "pooled", "untested" };
+    static const char *const ruling[] = { "answers", "likelihood", "pooled", "all", "untested" };
     FILE *f = l->report.events == stdout ? stderr : stdout;
     char name[100] = "held out";
 
@@ -364,7 +366,7 @@ static void report_outcome(struct lora *l, const struct tune_outcome *r)
     if (r->set != NULL)
         (void)snprintf(name, sizeof name, "kept%s%.80s", *r->set != '\0' ? " " : "", r->set);
     if (!l->o->quiet)
-        cli_train_print_outcome(f, r, &l->opts);
+        cli_train_print_outcome(f, r, &l->job);
     cli_train_event(&l->report, "test",
                     json_pack("{s:s, s:I, s:I, s:f, s:f, s:I, s:I, s:I, s:I, s:o, s:o, s:s*}", "set", name, "items",
                               (json_int_t)r->n, "counts", (json_int_t)r->counts, "loss_before", r->loss[0], "loss",
@@ -392,28 +394,84 @@ static void report_end(struct lora *l, bool published)
                               v->strength, "steps", (json_int_t)l->job.state.step));
 }
 
-/* "answers 410 of 600 new questions (0 before): 212 of 300 without thinking and 198 of 300 after it; loses 3 of 199 old
- * answers". */
-static void describe(char *to, size_t n, const struct tune_report *r)
+/* "it answers 410 of 600 new questions (0 before), 212 of 300 without thinking and 198 of 300 after an empty thought;
+ * it loses 3 of 199 old answers". */
+static void describe(char *to, size_t n, const struct tune_job *j)
 {
+    const struct tune_report *r = &j->report;
     const struct tune_outcome *new = &r->outcome[0];
     int64_t old = 0, lost = 0;
-    char thinks[100] = "";
+    char thought[CLI_TRAIN_THOUGHT_BYTES];
 
     for (int i = 1; i < r->n_outcome; i++)
         if (i == 1 || i < r->n_outcome - 2) { /* the last two of many have sets again */
             old += r->outcome[i].exact[0];
             lost += r->outcome[i].lost;
         }
-    if (new->n_thinks > 0 && new->n_thinks < new->n)
-        (void)snprintf(thinks, sizeof thinks,
-                       ": %" PRId64 " of %" PRId64 " without thinking and %" PRId64 " of %" PRId64 " after it",
-                       new->exact[1] - new->exact_thinks[1], new->n - new->n_thinks, new->exact_thinks[1],
-                       new->n_thinks);
     (void)snprintf(to, n,
-                   "it answers %" PRId64 " of %" PRId64 " new questions (%" PRId64 " before)%s; it loses %" PRId64
+                   "it answers %" PRId64 " of %" PRId64 " new questions (%" PRId64 " %s)%s; it loses %" PRId64
                    " of %" PRId64 " old answers",
-                   new->exact[1], new->n, new->exact[0], thinks, lost, old);
+                   new->exact[1], new->n, new->exact[0], cli_train_before(j), cli_train_by_thought(thought, new), lost,
+                   old);
+}
+
+/* Why a set does not count as kept. */
+static void say_lost(char *to, size_t n, const struct tune_outcome *r, const struct tune_opts *o)
+{
+    const char *set = *r->set != '\0' ? r->set : "what is kept";
+
+    if (tune_left_open(r))
+        (void)snprintf(to, n, "%.100s could not be tested far enough in the time (%" PRId64 " of %" PRId64 " items)",
+                       set, r->n, r->whole);
+    else if (r->ruling == TUNE_BY_LIKELIHOOD)
+        (void)snprintf(to, n,
+                       "it forgets %.100s (%.3f nats a token more on %" PRId64
+                       " items, where less than %.2g may be: p = %.2g, %g is the limit)",
+                       set, r->loss[1] - r->loss[0], r->counts, (double)o->forget, r->p, TUNE_P_MAX);
+    else
+        (void)snprintf(to, n,
+                       "it forgets %.100s (%" PRId64 " of %" PRId64 " answers lost, %" PRId64
+                       " won, so that up to %.1f %% are lost and %.1f %% may be)",
+                       set, r->lost, r->exact[0], r->won, 100 * r->bound, 100 * r->margin);
+}
+
+/* What refuses it: sets that it forgets or, where there are none, those that there was no time for. */
+static const struct tune_outcome *say_forgotten(char *to, size_t n, const struct tune_report *r,
+                                                const struct tune_opts *o)
+{
+    const struct tune_outcome *first = NULL;
+
+    *to = '\0';
+    for (int open = 0; open < 2 && first == NULL; open++)
+        for (int i = 1; i < r->n_outcome; i++) {
+            const struct tune_outcome *set = &r->outcome[i];
+            const size_t at = strlen(to);
+
+            if (set->keeps || tune_left_open(set) != open || at + 300 > n)
+                continue;
+            first = first == NULL ? set : first;
+            (void)snprintf(to + at, n - at, "%s", at > 0 ? ", " : "");
+            say_lost(to + strlen(to), n - strlen(to), set, o);
+        }
+    return first;
+}
+
+/* What the user can do; set: what decided. */
+static const char *say_next(char *to, size_t n, const struct lora *l, const struct tune_outcome *set)
+{
+    const char *time = l->opts.cpu_time ? "--cpu-time" : "--time";
+    const bool sets = l->job.data.kept.n_set > 1 && set != &l->job.report.outcome[l->job.report.n_outcome - 1];
+
+    if (tune_left_open(set))
+        (void)snprintf(to, n, "give more %s", time);
+    else
+        (void)snprintf(to, n, "%s%s%s--keep-test names what has to be kept, and a larger %s allows to lose more",
+                       l->job.report.verdict.cut_short ? "give more " : "", l->job.report.verdict.cut_short ? time : "",
+                       l->job.report.verdict.cut_short ? ", as none was left to try less of its strength; " : "",
+                       set->ruling == TUNE_BY_LIKELIHOOD ? "--forget"
+                       : sets                            ? "--margin-set"
+                                                         : "--margin");
+    return to;
 }
 
 /* Why it is not published, or what it can do. */
@@ -422,25 +480,24 @@ static void say_verdict(const struct lora *l)
     const struct tune_report *r = &l->job.report;
     const struct tune_verdict *v = &r->verdict;
     const char *old = l->job.begin.old != NULL ? "the old one stays" : "nothing is written";
-    char sets[256] = "", does[400], at[TUNE_AT_BYTES];
+    const int64_t missing = v->wanted - (r->outcome[0].exact[1] - r->outcome[0].exact[0]);
+    char sets[1000], does[400], next[300], at[TUNE_AT_BYTES];
+    const struct tune_outcome *set = say_forgotten(sets, sizeof sets, r, &l->opts);
 
-    describe(does, sizeof does, r);
-    for (int i = 1; i < r->n_outcome; i++)
-        if (!r->outcome[i].keeps && strlen(sets) < sizeof sets - 110)
-            (void)snprintf(sets + strlen(sets), 110, "%s%.100s", *sets != '\0' ? ", " : "",
-                           *r->outcome[i].set != '\0' ? r->outcome[i].set : "what is kept");
+    describe(does, sizeof does, &l->job);
     if (v->better && v->keeps)
-        cli_warn("%s is written %s: %s%s", l->o->out, tune_at_strength(at, v->strength), does,
-                 v->wanted == 0 ? ", and what is held out is likelier" : "");
+        cli_warn("%s is written %s: %s%s%s", l->o->out, tune_at_strength(at, v->strength), does,
+                 v->wanted == 0 ? ", and what is held out is likelier" : "",
+                 tune_tests_kept(r) ? "" : "; what it forgets is not tested");
     else if (v->better)
-        cli_warn("%s: it forgets: %s: %s; %s", l->o->out, sets, does, old);
+        cli_warn("%s: %s: %s; %s; %s", l->o->out, old, sets, does, say_next(next, sizeof next, l, set));
     else if (v->p < TUNE_P_MAX)
-        cli_warn("%s: %s, and %" PRId64
-                 " more new ones have to be right, though all are likelier (--accept likelihood): %s",
-                 l->o->out, does, v->wanted, old);
+        cli_warn("%s: %s: %s, and %" PRId64
+                 " more new %s to be right, though they are likelier on average (--accept likelihood)",
+                 l->o->out, old, does, missing, missing == 1 ? "one has" : "ones have");
     else
-        cli_warn("%s: not better on what is held out (p = %.2g, %g is the limit): %s: %s", l->o->out, v->p, TUNE_P_MAX,
-                 does, old);
+        cli_warn("%s: %s: it is not better on what is held out (p = %.2g, %g is the limit); %s", l->o->out, old, v->p,
+                 TUNE_P_MAX, does);
 }
 
 /* ---- all of it ---- */

@@ -100,7 +100,13 @@ int cli_train_lora(const struct cli_train_options *o, const struct cli *cli, cha
 struct tune_outcome;
 struct tune_job;
 struct gguf;
-void cli_train_print_outcome(FILE *f, const struct tune_outcome *r, const struct tune_opts *o);
+enum { CLI_TRAIN_THOUGHT_BYTES = 160 };
+void cli_train_print_outcome(FILE *f, const struct tune_outcome *r, const struct tune_job *j);
+/* What the first count of a pair is of: "before". */
+const char *cli_train_before(const struct tune_job *j);
+/* ", 212 of 300 without thinking and 198 of 300 after an empty thought"; "" where all items are of a kind. Returns to.
+ */
+const char *cli_train_by_thought(char to[CLI_TRAIN_THOUGHT_BYTES], const struct tune_outcome *r);
 char *cli_train_record(const struct tune_job *j, const struct gguf *model);
 int cli_train_inspect(const char *path);
 #endif

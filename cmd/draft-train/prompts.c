@@ -97,7 +97,7 @@ static enum err_code add_object(void *ctx, struct str line, struct err *e)
     json_t *o;
     enum err_code code;
 
-    if (json_parse(&o, line, "JSON", e))
+    if (json_parse(&o, line, "", e))
         return e->code;
     if (json_is_array(json_object_get(o, "messages")))
         code = add_chat(r, o, e);

@@ -10,33 +10,46 @@
 #include "tune/job.h"
 #include "tune/lora.h"
 
-/* "212 of 300 (0 before)", and of those with a thought and those without. */
-static void print_new(FILE *f, const struct tune_outcome *r)
+const char *cli_train_before(const struct tune_job *j)
+{
+    return j->begin.old != NULL ? "with the old adapter" : "before";
+}
+
+const char *cli_train_by_thought(char to[CLI_TRAIN_THOUGHT_BYTES], const struct tune_outcome *r)
 {
     const int64_t n = r->n - r->n_thinks;
 
-    fprintf(f, "new: answers %" PRId64 " of %" PRId64 " (%" PRId64 " before)", r->exact[1], r->n, r->exact[0]);
+    *to = '\0';
     if (n > 0 && r->n_thinks > 0)
-        fprintf(f, ", %" PRId64 " of %" PRId64 " without thinking and %" PRId64 " of %" PRId64 " after it",
-                r->exact[1] - r->exact_thinks[1], n, r->exact_thinks[1], r->n_thinks);
-    fprintf(f, "; nats a token %.3f -> %.3f\n", r->loss[0], r->loss[1]);
+        (void)snprintf(to, CLI_TRAIN_THOUGHT_BYTES,
+                       ", %" PRId64 " of %" PRId64 " without thinking and %" PRId64 " of %" PRId64 " after %s thought",
+                       r->exact[1] - r->exact_thinks[1], n, r->exact_thinks[1], r->n_thinks,
+                       r->thoughts ? "a" : "an empty");
+    return to;
 }
 
-void cli_train_print_outcome(FILE *f, const struct tune_outcome *r, const struct tune_opts *o)
+void cli_train_print_outcome(FILE *f, const struct tune_outcome *r, const struct tune_job *j)
 {
+    char thought[CLI_TRAIN_THOUGHT_BYTES];
+
     if (r->set == NULL) {
-        print_new(f, r);
+        fprintf(f, "new: answers %" PRId64 " of %" PRId64 " (%" PRId64 " %s)%s; nats a token %.3f -> %.3f\n",
+                r->exact[1], r->n, r->exact[0], cli_train_before(j), cli_train_by_thought(thought, r), r->loss[0],
+                r->loss[1]);
         return;
     }
-    fprintf(f, "%s: answers %" PRId64 " of %" PRId64 " (%" PRId64 " before): %" PRId64 " lost, %" PRId64 " won; ",
-            *r->set != '\0' ? r->set : "kept", r->exact[1], r->n, r->exact[0], r->lost, r->won);
+    fprintf(f, "%s: answers %" PRId64 " of %" PRId64 " (%" PRId64 " %s): %" PRId64 " lost, %" PRId64 " won; ",
+            *r->set != '\0' ? r->set : "kept", r->exact[1], r->n, r->exact[0], cli_train_before(j), r->lost, r->won);
     if (r->ruling == TUNE_BY_ANSWERS)
-        fprintf(f, "at most %.1f %% are lost, %.1f %% may be\n", 100 * r->bound, 100 * r->margin);
+        fprintf(f, "at most %.1f %% are lost (lost minus won), %.1f %% may be\n", 100 * r->bound, 100 * r->margin);
     else if (r->ruling == TUNE_BY_LIKELIHOOD)
-        fprintf(f, "nats a token %.4f -> %.4f, not %.2g more: p %.2g\n", r->loss[0], r->loss[1], (double)o->forget,
+        fprintf(f, "nats a token %.4f -> %.4f, not %.2g more: p %.2g\n", r->loss[0], r->loss[1], (double)j->o->forget,
                 r->p);
     else
-        fputs(r->ruling == TUNE_POOLED ? "judged with the other small sets\n" : "too few to judge\n", f);
+        fputs(r->ruling == TUNE_POOLED     ? "judged with the other small sets\n"
+              : r->ruling == TUNE_WITH_ALL ? "too few to judge alone\n"
+                                           : "too few to judge\n",
+              f);
 }
 
 /* The lines of the test; malloc'ed, NULL when memory is out. */
@@ -48,7 +61,7 @@ static char *test_lines(const struct tune_job *j)
 
     for (int i = 0; f != NULL && i < j->report.n_outcome; i++)
         if (j->report.outcome[i].n > 0)
-            cli_train_print_outcome(f, &j->report.outcome[i], j->o);
+            cli_train_print_outcome(f, &j->report.outcome[i], j);
     if (f == NULL || fclose(f) != 0) {
         free(text);
         return NULL;
@@ -67,12 +80,13 @@ char *cli_train_record(const struct tune_job *j, const struct gguf *model)
     (void)snprintf(fingerprint, sizeof fingerprint, "%016" PRIx64, ramp_fingerprint(model));
     r = lines == NULL
             ? NULL
-            : json_pack("{s:s%, s:s, s:I, s:I, s:I, s:I, s:s, s:I, s:f, s:i, s:f, s:i, s:f, s:f, s:s}", "model", name.p,
-                        (int)name.n, "fingerprint", fingerprint, "items", (json_int_t)j->data.learn.n, "tests",
-                        (json_int_t)j->data.tests.n, "rehearsed", (json_int_t)(j->data.own.n + j->data.keep.n), "steps",
-                        (json_int_t)j->state.step, "method", o->method == TUNE_FIRST ? "first" : "zo", "seed",
-                        (json_int_t)o->seed, "rate", (double)o->rate, "batch", o->n_text, "keep_weight",
-                        (double)o->keep_weight, "keep_batch", o->keep_batch, "shield",
+            : json_pack("{s:s%, s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:f, s:i, s:f, s:i, s:f, s:f, s:s}", "model",
+                        name.p, (int)name.n, "fingerprint", fingerprint, "items", (json_int_t)j->data.learn.n, "tests",
+                        (json_int_t)j->data.tests.n, "written", (json_int_t)j->data.n_written, "rehearsed",
+                        (json_int_t)(j->data.own.n + j->data.keep.n), "steps", (json_int_t)j->state.step, "method",
+                        o->method == TUNE_FIRST ? "first" : "zo", "seed", (json_int_t)o->seed, "rate", (double)o->rate,
+                        "batch", j->pace.n_text, "keep_weight", (double)o->keep_weight, "keep_batch",
+                        j->data.own.n + j->data.keep.n > 0 ? j->pace.keep_batch : 0, "shield",
                         j->shielded ? (double)o->shield : 0, "strength", j->report.verdict.strength, "test", lines);
     if (r != NULL)
         text = json_dump(r, JSON_COMPACT | JSON_REAL_PRECISION(7));
@@ -95,9 +109,9 @@ static void print_member(const json_t *r, const char *key)
 
 static enum err_code print_record(const struct adapter *a, struct err *e)
 {
-    static const char *const keys[] = { "model",      "fingerprint", "items",  "tests",   "rehearsed",
-                                        "steps",      "method",      "seed",   "rate",    "keep_weight",
-                                        "keep_batch", "batch",       "shield", "strength" };
+    static const char *const keys[] = { "model",       "fingerprint", "items",  "tests",  "written",
+                                        "rehearsed",   "steps",       "method", "seed",   "rate",
+                                        "keep_weight", "keep_batch",  "batch",  "shield", "strength" };
     json_t *r;
 
     if (a->record == NULL) {

@@ -16,7 +16,7 @@
 
 enum { DEPTH_MAX = 64, TEXT_BYTES_MAX = 64 << 20, PLACE_BYTES = 400, NAME_BYTES_MAX = 64 };
 
-/* "in.json: line 2, ", or where `what` is a line of a file itself, "in.jsonl: line 7, ". */
+/* "in.json: line 2, ", or where `what` is a line of a file itself, "in.jsonl: line 7, "; without `what` nothing. */
 static const char *place_of(char buf[PLACE_BYTES], const char *what, size_t line)
 {
     const char *at = strstr(what, "line "), *next;
@@ -24,7 +24,9 @@ static const char *place_of(char buf[PLACE_BYTES], const char *what, size_t line
     while (at != NULL && (next = strstr(at + 1, "line ")) != NULL) {
         at = next;
     }
-    if (at != NULL && at[5] != '\0' && at[5 + strspn(at + 5, "0123456789")] == '\0') {
+    if (*what == '\0') {
+        *buf = '\0';
+    } else if (at != NULL && at[5] != '\0' && at[5 + strspn(at + 5, "0123456789")] == '\0') {
         snprintf(buf, PLACE_BYTES, "%s, ", what);
     } else {
         snprintf(buf, PLACE_BYTES, "%s: line %zu, ", what, line);
@@ -333,7 +335,7 @@ static enum err_code parse_held(json_t **out, struct str text, size_t flags, boo
     value = h.no_memory ? NULL : load((struct str){ h.p, h.n }, flags, &why);
     free(h.p);
     if (value != NULL && h.lost != NULL && of_client) {
-        err_set(e, ERR_FORMAT, "%s: %s%s%s", what, h.pointer[0] != '\0' ? h.pointer + 1 : "",
+        err_set(e, ERR_FORMAT, "%s%s%s%s%s", what, *what != '\0' ? ": " : "", h.pointer[0] != '\0' ? h.pointer + 1 : "",
                 h.pointer[0] != '\0' ? ": " : "", h.lost);
         code = err_at(e, "%s", h.pointer);
     } else if (value != NULL && h.lost != NULL) {
@@ -367,7 +369,7 @@ static enum err_code parse(json_t **out, struct str text, size_t flags, bool of_
     }
     if (hook.no_memory) {
         json_decref(value);
-        return err_set(e, ERR_NOMEM, "%s: no memory", what);
+        return err_set(e, ERR_NOMEM, "%s%sno memory", what, *what != '\0' ? ": " : "");
     }
     if (value == NULL) {
         /* what the library says of it names its own flag */
@@ -386,7 +388,7 @@ static enum err_code parse_short(json_t **out, struct str text, size_t flags, bo
                                  struct err *e)
 {
     if (text.n > TEXT_BYTES_MAX) {
-        return err_set(e, ERR_LIMIT, "%s: longer than %d MiB", what, TEXT_BYTES_MAX >> 20);
+        return err_set(e, ERR_LIMIT, "%s%slonger than %d MiB", what, *what != '\0' ? ": " : "", TEXT_BYTES_MAX >> 20);
     }
     return parse(out, text, flags, of_client, what, e);
 }

@@ -12,7 +12,7 @@
 #include "base/base.h"
 
 /* One JSON value of any kind. `what` names the source in messages ("messages.json", or "in.jsonl: line 7" for a line of
- * it); the place of a mistake is its line and column in the text. */
+ * it; "": it is a single line, and the caller says of what); the place of a mistake is its line and column. */
 MUST_CHECK enum err_code json_parse(json_t **out, struct str text, const char *what, struct err *e);
 /* The same for what a client says. Strings may contain \u0000: the caller looks at their lengths. A number that does
  * not fit, and half of a surrogate pair, lose no more than themselves: *out is set then, with another value in their

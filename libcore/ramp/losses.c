@@ -149,7 +149,7 @@ static enum err_code read_whole(struct ramp_losses *l, const json_t *o, struct e
 static enum err_code read_line(struct ramp_losses *l, struct str line, size_t no, const struct gguf *g, struct err *e)
 {
     json_t *o = NULL;
-    enum err_code rc = json_parse(&o, line, "JSON", e);
+    enum err_code rc = json_parse(&o, line, "", e);
 
     if (rc == ERR_OK && !json_is_object(o))
         rc = err_set(e, ERR_FORMAT, "not an object");

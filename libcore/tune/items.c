@@ -229,7 +229,7 @@ static enum err_code add_chat(struct reading *r, const struct pair *p, struct er
     if (add_pair(r, p, token, thinking, e) || (r->to->n > n && note_pair(r, p, e)))
         return e->code;
     if (r->to->n > n)
-        r->to->v[n].thinks = p->thought.p != NULL;
+        r->to->v[n].thinks = r->to->v[n].has_thought = p->thought.p != NULL;
     return r->how->twins && r->to->n > n && p->thought.p == NULL && !thinking ? add_twin(r, p, e) : ERR_OK;
 }
 
@@ -270,7 +270,7 @@ static enum err_code add_messages(struct reading *r, const json_t *o, struct pai
     p.tools = json_object_get(o, "tools");
     if (json_get_str(o, "answer", &p.answer))
         return add_chat(r, &p, e);
-    if (json_object_get(o, "answer") != NULL) { /* of another kind: tool calls */
+    if (json_object_get(o, "answer") != NULL) { /* tool calls */
         r->to->n_out++;
         return note_chat(&r->to->chats, messages, json_object_get(o, "tools"), e);
     }
@@ -306,6 +306,20 @@ static enum err_code add_prompt(struct reading *r, struct str prompt, struct pai
     return code;
 }
 
+/* An answer is a text, of a chat also tool calls. */
+static enum err_code check_answer(const json_t *o, struct err *e)
+{
+    const json_t *answer = json_object_get(o, "answer");
+    const bool chat = json_is_array(json_object_get(o, "messages"));
+    struct str s;
+
+    if (answer == NULL || (chat && (json_is_array(answer) || json_is_object(answer))))
+        return ERR_OK;
+    if (!json_get_str(o, "answer", &s))
+        return err_set(e, ERR_FORMAT, "answer is not a text");
+    return s.n > 0 ? ERR_OK : err_set(e, ERR_FORMAT, "answer is empty");
+}
+
 /* Which part of an item is learnt: "learn". */
 static enum err_code read_learn(const json_t *o, bool *answer_only, struct err *e)
 {
@@ -329,10 +343,10 @@ static enum err_code add_line(void *ctx, struct str line, struct err *e)
     json_t *o;
     enum err_code code;
 
-    if (json_parse(&o, line, "JSON", e))
+    if (json_parse(&o, line, "", e))
         return e->code;
     (void)json_get_str(o, "reasoning_content", &p.thought);
-    code = read_learn(o, &p.answer_only, e);
+    code = check_answer(o, e) ? e->code : read_learn(o, &p.answer_only, e);
     if (code != ERR_OK)
         ;
     else if (json_is_array(json_object_get(o, "messages")))

@@ -11,10 +11,11 @@ struct tune_item {
     int32_t *target;        /* [token.n] the next token of the answer, whose rows are the last but one; -1: given */
     int n_answer;           /* rows with a target */
     struct grad_soft *said; /* [n_answer] what the model says there; NULL: the answer is what counts */
-    int set;      /* of the task sets, from 0 on; of what it wrote 0: a text from nothing, else kinds of questions */
-    bool thinks;  /* the answer follows a thought */
-    bool is_text; /* there is no question: nobody expects it to be known by heart */
-    json_t *pair; /* of a question that is one message, read with twins: {prompt, answer}; else NULL */
+    int set;     /* of the task sets, from 0 on; of what it wrote 0: a text from nothing, else kinds of questions */
+    bool thinks; /* the answer follows a thought, */
+    bool has_thought;       /* which is not empty */
+    bool is_text;           /* there is no question: nobody expects it to be known by heart */
+    json_t *pair;           /* of a question that is one message, read with twins: {prompt, answer}; else NULL */
     struct tune_item *twin; /* the same question asked so that the model thinks; NULL: none, or it is an item itself */
 };
 struct tune_items {

@@ -163,6 +163,7 @@ static enum err_code split_items(struct tune_job *j, struct err *e)
         code = tune_items_split(&d->learn, &d->tests, 10, TUNE_TESTS_MAX, e);
         a_tenth = d->tests.v != NULL && d->tests.n > 0 && !d->tests.v[0].is_text;
     }
+    d->n_asked = d->learn.n;
     if (code == ERR_OK)
         code = tune_items_once(&d->tests, &twice, e) || tune_items_once(&d->keep, &keep_twice, e) ||
                        tune_items_part_twins(&d->learn, e) || tune_items_part_twins(&d->tests, e)

@@ -28,12 +28,13 @@ struct tune_zo;
 struct tune_zo_note;
 
 enum {
-    TUNE_LEAST_TESTS = 5, /* with fewer texts no difference can be shown: 1/2^4 > 0.05 */
-    TUNE_TESTS_MAX = 400, /* items that are kept, or held out of what is learnt */
-    TUNE_SETS_MAX = 2000, /* items of the task sets */
-    TUNE_STRENGTHS = 7,   /* tests at the end: the whole adapter, five of bisection, the best once more */
-    TUNE_KEEP_EVERY = 5,  /* of what is kept, each fifth item is tested on */
-    TUNE_WARM = 10,       /* steps in which the step size rises */
+    TUNE_LEAST_TESTS = 5,  /* with fewer texts no difference can be shown: 1/2^4 > 0.05 */
+    TUNE_LEAST_ALONE = 25, /* known answers of small sets that are judged by their losses, if all sets are judged too */
+    TUNE_TESTS_MAX = 400,  /* items that are kept, or held out of what is learnt */
+    TUNE_SETS_MAX = 2000,  /* items of the task sets */
+    TUNE_STRENGTHS = 7,    /* tests at the end: the whole adapter, five of bisection, the best once more */
+    TUNE_KEEP_EVERY = 5,   /* of what is kept, each fifth item is tested on */
+    TUNE_WARM = 10,        /* steps in which the step size rises */
 };
 #define TUNE_P_MAX 0.05 /* of the gate */
 #define TUNE_GAIN  0.1  /* the share of unanswered questions that has to be answered now */
@@ -113,8 +114,8 @@ struct tune_step {
  * likelihood, and of what was judged by its answers; NaN where there was too little to test. */
 struct tune_verdict {
     double strength, p, p_kept, bound;
-    int64_t wanted; /* more exact answers to what is held out than before; 0: likelihood will do */
-    bool better, keeps;
+    int64_t wanted;                /* more exact answers to what is held out than before; 0: likelihood will do */
+    bool better, keeps, cut_short; /* cut_short: there was no time to try less of its strength */
 };
 struct tune_run {
     struct run *run;
@@ -150,6 +151,8 @@ struct tune_data {
     struct tune_items keep_tests;                    /* sets that are tested instead */
     json_t *sets;                                    /* questions of the task sets */
     int64_t n_given, n_wordings;                     /* of learn: what was given, and further wordings, which follow */
+    int64_t n_asked;                                 /* of n_given: without those after an empty thought */
+    int64_t n_written;                               /* texts that the model wrote, of which own has the surest */
 };
 
 /* Where the training is. */
@@ -175,13 +178,15 @@ enum tune_ruling {
     TUNE_BY_ANSWERS,    /* not more of its answers may be lost than the margin */
     TUNE_BY_LIKELIHOOD, /* it has too few answers to count: by its losses */
     TUNE_POOLED,        /* so have other sets: together with them */
+    TUNE_WITH_ALL,      /* so few that they show nothing by themselves: in all sets together, which are judged */
     TUNE_UNTESTED,      /* it has next to none */
 };
 /* What became of the items of a set, before and after: how many are exact, and the mean loss of those that count. */
 struct tune_outcome {
     const char *set;                               /* NULL: what is held out; "": what is kept, in one set */
     int64_t n, known, counts, exact[2], lost, won; /* known: exact before or after; the others say nothing of a loss */
-    int64_t n_thinks, exact_thinks[2];             /* of those with a thought */
+    int64_t n_thinks, exact_thinks[2];             /* of those with a thought, */
+    bool thoughts;                                 /* which is not empty in some */
     int64_t whole;                                 /* items of the set, tested or not */
     double went, came;                             /* lost and won, where an undecided answer counts in part */
     double loss[2], p,
@@ -289,6 +294,10 @@ typedef enum err_code tune_more_fn(void *ctx, int set, bool *time, struct err *e
  * that open, the others are tested. */
 MUST_CHECK enum err_code tune_judge(struct tune_job *j, tune_more_fn *more, void *ctx, struct tune_verdict *v,
                                     struct err *e);
+/* Whether a set counts as not kept only because there was no time for the rest of it. */
+bool tune_left_open(const struct tune_outcome *r);
+/* Whether any set was judged. */
+bool tune_tests_kept(const struct tune_report *r);
 /* The verdict on the adapter at the strength v->strength. */
 typedef enum err_code tune_try_fn(void *ctx, struct tune_verdict *v, struct err *e);
 /* The adapter at its full strength or, if it forgets, at the largest that bisection finds: what is lost falls faster

@@ -211,6 +211,7 @@ static void count_answer(struct tune_outcome *r, const struct tune_item *item, c
     r->lost += was && !is;
     r->won += is && !was;
     r->n_thinks += item->thinks;
+    r->thoughts = r->thoughts || item->has_thought;
     r->exact_thinks[0] += item->thinks && was;
     r->exact_thinks[1] += item->thinks && is;
 }
@@ -221,6 +222,13 @@ static double quantile(const struct tune_job *j)
     return j->report.n_first < j->data.kept.n ? TRAIN_Z2 : TRAIN_Z;
 }
 
+/* Whether all sets together are judged, before the small ones are; texts are not among what these have. */
+static bool counts_with_all(const struct tune_job *j, const struct tune_outcome *r)
+{
+    return j->data.kept.n_set > 1 && j->report.outcome[2 + j->data.kept.n_set].n > 0 && r->counts < TUNE_LEAST_ALONE &&
+           r->counts <= r->exact[0];
+}
+
 /* How a set that is kept is judged. alone: no other sets can be judged together with it. With fewer known answers no
  * loss at all would not show that less than the margin is lost. */
 static enum tune_ruling rule(const struct tune_job *j, const struct tune_outcome *r, bool alone)
@@ -229,6 +237,8 @@ static enum tune_ruling rule(const struct tune_job *j, const struct tune_outcome
         return TUNE_BY_ANSWERS;
     if (!alone && !j->o->forget_given)
         return TUNE_POOLED;
+    if (!j->o->forget_given && counts_with_all(j, r))
+        return TUNE_WITH_ALL;
     return r->counts < TUNE_LEAST_TESTS ? TUNE_UNTESTED : TUNE_BY_LIKELIHOOD;
 }
 
@@ -283,8 +293,9 @@ static enum err_code judge_kept(const struct tune_job *j, int set, bool alone, s
     if (outcome_of(j, 1, set, alone, r, e))
         return e->code;
     r->keeps = r->ruling == TUNE_BY_ANSWERS ? r->bound <= r->margin
-               : r->ruling == TUNE_POOLED   ? !surely_lost(j, r)
-                                            : r->ruling == TUNE_UNTESTED || r->p < TUNE_P_MAX;
+               : r->ruling == TUNE_POOLED || r->ruling == TUNE_WITH_ALL
+                   ? !surely_lost(j, r)
+                   : r->ruling == TUNE_UNTESTED || r->p < TUNE_P_MAX;
     if (r->ruling == TUNE_BY_ANSWERS)
         v->bound = fmax(v->bound, r->bound); /* of a number and NaN the number */
     if (r->ruling == TUNE_BY_LIKELIHOOD)
@@ -305,7 +316,12 @@ static void warn_untested(const struct tune_job *j)
             n += is_of_set(j, 1, i, n_set > 1 ? set : ALL) && loss_counts(j, 1, i);
         most = n > most ? n : most;
     }
-    if (most < TUNE_LEAST_TESTS)
+    if (most < TUNE_LEAST_TESTS && j->report.n_first < j->data.kept.n)
+        tune_note(j, true,
+                  "the time is too short to test what is forgotten: only %" PRId64 " of %" PRId64
+                  " kept items are asked at first, and fewer than five of each set are right: give more %s",
+                  j->report.n_first, j->data.kept.n, j->o->cpu_time ? "--cpu-time" : "--time");
+    else if (most < TUNE_LEAST_TESTS)
         tune_note(j, true, "what is forgotten is not tested, as %s: --keep names a file of what the model knows",
                   j->data.kept.n == 0 ? "there are no task sets"
                                       : "the model answers fewer than five items of each set exactly");
@@ -347,13 +363,36 @@ static enum err_code judge_all(const struct tune_job *j, struct tune_outcome *r,
     struct tune_outcome all = { .set = "all sets together" };
     struct tune_verdict verdict = *v;
 
+    *r = (struct tune_outcome){ .set = all.set, .keeps = true };
     if (judge_kept(j, ALL, true, &all, &verdict, e))
         return e->code;
-    *r = (struct tune_outcome){ .set = all.set, .keeps = true };
     if (all.ruling == TUNE_BY_ANSWERS) {
         *r = all;
         *v = verdict;
     }
+    return ERR_OK;
+}
+
+/* The small sets of r [n_set], together in r[n_set]; a single one is judged alone. */
+static enum err_code judge_small(const struct tune_job *j, struct tune_outcome *r, struct tune_verdict *v,
+                                 struct err *e)
+{
+    const int n_set = j->data.kept.n_set;
+    int n_small = 0, only = 0;
+
+    for (int i = 0; i < n_set; i++)
+        if (r[i].ruling == TUNE_POOLED) {
+            n_small++;
+            only = i;
+        }
+    r[n_set] = (struct tune_outcome){ .set = "the small sets together", .keeps = true };
+    if (n_small != 1)
+        return judge_kept(j, SMALL, true, &r[n_set], v, e);
+    const bool kept = r[only].keeps;
+
+    if (judge_kept(j, only, true, &r[only], v, e))
+        return e->code;
+    r[only].keeps = r[only].keeps && kept;
     return ERR_OK;
 }
 
@@ -379,8 +418,7 @@ static enum err_code judge_once(struct tune_job *j, struct tune_verdict *v, stru
         if (judge_kept(j, i, false, &r[1 + i], v, e))
             return e->code;
     }
-    r[1 + n_set].set = "the small sets together";
-    return judge_kept(j, SMALL, true, &r[1 + n_set], v, e) ? e->code : judge_all(j, &r[2 + n_set], v, e);
+    return judge_all(j, &r[2 + n_set], v, e) || judge_small(j, &r[1], v, e) ? e->code : ERR_OK;
 }
 
 /* Whether all of a set has to be tested: a part of it has not shown that it is kept, nor that it is not. One that is
@@ -389,7 +427,7 @@ static enum err_code judge_once(struct tune_job *j, struct tune_verdict *v, stru
 static bool in_doubt(const struct tune_job *j, const struct tune_outcome *r, bool together)
 {
     return r->n < r->whole && !j->o->forget_given && r->bound > r->margin && !surely_lost(j, r) &&
-           (r->ruling == TUNE_BY_ANSWERS || together ||
+           (r->ruling == TUNE_BY_ANSWERS || together || (r->ruling == TUNE_BY_LIKELIHOOD && !r->keeps) ||
             r->went - r->came > fmax(r->margin / 5 * (double)r->known, 0.5));
 }
 
@@ -428,6 +466,11 @@ static bool any_alone(const struct tune_job *j, int n_set)
     return any;
 }
 
+bool tune_left_open(const struct tune_outcome *r)
+{
+    return !r->keeps && r->n < r->whole && (double)(r->lost - r->won) <= r->margin * (double)r->known;
+}
+
 /* There is no time for the rest of a set: it does not count as kept. */
 static void leave_in_doubt(struct tune_job *j, int set, struct tune_verdict *v)
 {
@@ -436,8 +479,8 @@ static void leave_in_doubt(struct tune_job *j, int set, struct tune_verdict *v)
     if (r->keeps)
         tune_note(j, true,
                   "%s%s%" PRId64 " of %" PRId64
-                  " kept items are tested, and some seem to be forgotten: the time is too "
-                  "short to test the others",
+                  " kept items are tested, which do not show that they are kept: the time is too short to test the "
+                  "others",
                   r->set, *r->set != '\0' ? ": " : "", r->n, r->whole);
     r->keeps = v->keeps = false;
 }
@@ -540,6 +583,15 @@ const char *tune_at_strength(char to[TUNE_AT_BYTES], double strength)
     return to;
 }
 
+bool tune_tests_kept(const struct tune_report *r)
+{
+    bool any = false;
+
+    for (int i = 1; i < r->n_outcome; i++)
+        any = any || (r->outcome[i].n > 0 && r->outcome[i].ruling <= TUNE_BY_LIKELIHOOD);
+    return any;
+}
+
 static enum err_code try_strength(void *ctx, struct tune_verdict *v, struct err *e)
 {
     const struct weakening *w = ctx;
@@ -552,7 +604,9 @@ static enum err_code try_strength(void *ctx, struct tune_verdict *v, struct err 
         return e->code;
     tune_note(w->j, false, "%s: answers %" PRId64 " of %" PRId64 " new questions, %s",
               tune_at_strength(at, v->strength), w->j->report.outcome[0].exact[1], w->j->report.outcome[0].n,
-              v->keeps ? "keeps the rest" : "forgets");
+              !v->keeps                        ? "is not shown to keep the rest"
+              : tune_tests_kept(&w->j->report) ? "keeps the rest"
+                                               : "what it forgets is not tested");
     return ERR_OK;
 }
 
@@ -567,11 +621,12 @@ enum err_code tune_try_strengths(struct tune_verdict *v, tune_try_fn *try, bool 
                                  struct err *e)
 {
     double low = STRENGTH_LEAST, high = 1, best = 0;
+    int left;
 
     v->strength = 1;
     if (try(ctx, v, e))
         return e->code;
-    for (int left = v->better && !v->keeps ? TUNE_STRENGTHS - 2 : 0; left > 0 && time_left(ctx); left--) {
+    for (left = v->better && !v->keeps ? TUNE_STRENGTHS - 2 : 0; left > 0 && time_left(ctx); left--) {
         v->strength = (low + high) / 2;
         if (try(ctx, v, e))
             return e->code;
@@ -581,6 +636,7 @@ enum err_code tune_try_strengths(struct tune_verdict *v, tune_try_fn *try, bool 
             low = v->strength;
         best = v->better && v->keeps ? v->strength : best;
     }
+    v->cut_short = left > 0;
     if (best <= 0 || (v->strength >= best && v->strength <= best))
         return ERR_OK;
     v->strength = best;

@@ -42,7 +42,8 @@ static void thin_to_time(const struct tune_job *j, struct tune_items *s, int64_t
     rest.n -= asked;
     tune_items_thin(&rest, more, false);
     s->n = asked + rest.n;
-    tune_note(j, true, "%" PRId64 " of %" PRId64 " texts are rehearsed: the time is too short for more", s->n, all);
+    tune_note(j, true, "%" PRId64 " of %" PRId64 " %s can be rehearsed: the time is too short to read more", s->n, all,
+              s == &j->data.own ? "texts that the model wrote" : "items to keep");
 }
 
 /* with: room for the old adapter. */
@@ -204,6 +205,7 @@ enum err_code tune_rehearse(struct tune_job *j, struct err *e)
         return err_set(e, ERR_FORMAT,
                        "--keep: too few items to test what is forgotten: a fifth of them, and at least %d",
                        TUNE_LEAST_TESTS);
+    j->data.n_written = j->data.own.n;
     return ask_model(j, &j->data.own, e) || tune_drop_unsure(&j->data.own, e) || ask_model(j, &j->data.keep, e) ||
                    open_scores(j, e) || tune_batch_open(j, e) || open_shield(j, e)
                ? e->code

@@ -255,6 +255,7 @@ static void test_gate_doubt(void **state)
         s.job.report.after[1][i].exact = false;
     s.steps = 0;
     assert_true(!verdict_of(&s).keeps && r[1].ruling == TUNE_POOLED && r[1].n == 60); /* no time */
+    assert_true(tune_left_open(&r[1]));
     assert_non_null(strstr(s.warning, ": 60 of 200 kept items are tested"));
     s.steps = 9;
     /* the other set is in doubt because both together are */
@@ -304,16 +305,60 @@ static void test_gate_sets(void **state)
     for (int i = 0; i < 10; i++)
         s.job.report.after[1][i].exact = false;
     assert_true(!verdict_of(&s).keeps && !r[1].keeps);
-    for (int i = 0; i < 240; i++) /* together too few to count: by the losses of what was known */
-        s.job.report.before[1][i].exact = s.job.report.after[1][i].exact = i < 120;
-    for (int i = 240; i < 260; i++) {
-        s.job.report.before[1][i].exact = i < 246;
+    for (int i = 0; i < 260; i++) { /* together too few to count: by the losses of what was known */
+        s.job.report.before[1][i].exact = s.job.report.after[1][i].exact = i < 120 || (i >= 215 && i < 246);
         s.job.report.after[1][i].loss = i < 246 ? 2 : 9;
     }
-    assert_true(verdict_of(&s).keeps && r[4].ruling == TUNE_BY_LIKELIHOOD && r[4].counts == 6);
-    for (int i = 240; i < 246; i++)
+    s.o.margin_set = 0.07f;
+    assert_true(verdict_of(&s).keeps && r[4].ruling == TUNE_BY_LIKELIHOOD && r[4].counts == 31);
+    for (int i = 215; i < 246; i++)
         s.job.report.after[1][i].loss = 2.1;
-    assert_false(verdict_of(&s).keeps);
+    assert_true(!verdict_of(&s).keeps && !r[4].keeps && !tune_left_open(&r[4]));
+    for (int i = 120; i < 240; i++) /* so few that they count among all alone, whatever became of the losses */
+        s.job.report.before[1][i].exact = s.job.report.after[1][i].exact = i < 122;
+    assert_true(verdict_of(&s).keeps && r[4].ruling == TUNE_WITH_ALL && r[4].counts == 8 && r[5].n == 260);
+    for (int i = 238; i < 242; i++) /* also with two answers lost, */
+        s.job.report.after[1][i].exact = false;
+    assert_true(verdict_of(&s).keeps && r[4].lost == 2);
+    for (int i = 120; i < 246; i++) /* but not with all of them */
+        s.job.report.after[1][i].exact = false;
+    assert_true(!verdict_of(&s).keeps && !r[4].keeps);
+    for (int i = 0; i < 120; i++) /* without all sets by the losses, as else nothing would judge them */
+        s.job.report.before[1][i].exact = s.job.report.after[1][i].exact = i < 20;
+    for (int i = 0; i < 246; i++)
+        s.job.report.after[1][i] = (struct tune_score){ .loss = 2.1, .exact = s.job.report.before[1][i].exact };
+    assert_true(!verdict_of(&s).keeps && r[4].ruling == TUNE_BY_LIKELIHOOD && r[5].n == 0);
+    scores_close(&s);
+}
+
+/* A single small set is judged by itself, under its own name; one that was not tested far enough is not called
+ * forgotten. */
+static void test_gate_one_small(void **state)
+{
+    static char facts[] = "facts", few[] = "few";
+    static char *names[] = { facts, few };
+    const struct tune_outcome *r;
+    struct stage s;
+
+    (void)state;
+    scores_open(&s, 5, 400);
+    r = s.job.report.outcome;
+    s.o.keep_named = false;
+    s.o.margin_set = 0.08f;
+    s.job.data.kept.n_set = 2;
+    s.job.data.kept.set_name = names;
+    s.job.report.n_outcome = 5;
+    for (int i = 0; i < 400; i++) {
+        s.job.data.kept.v[i].set = i >= 200;
+        s.job.report.before[1][i].exact = i < 206;
+        s.job.report.after[1][i] = (struct tune_score){ .loss = i < 200 ? 2 : 2.08, .exact = i < 204 };
+    }
+    assert_true(verdict_of(&s).keeps && r[2].ruling == TUNE_WITH_ALL && r[2].lost == 2 && r[3].n == 0);
+    assert_true(tune_tests_kept(&s.job.report));
+    for (int i = 206; i < 226; i++)
+        s.job.report.before[1][i].exact = s.job.report.after[1][i].exact = true;
+    assert_true(!verdict_of(&s).keeps && r[2].ruling == TUNE_BY_LIKELIHOOD && r[2].counts == 26 && r[3].n == 0);
+    assert_true(!r[2].keeps && !tune_left_open(&r[2]));
     scores_close(&s);
 }
 
@@ -397,11 +442,11 @@ static void test_strengths(void **state)
     for (int i = 0; i < TUNE_STRENGTHS; i++)
         assert_true(fabs(weak.tried[i] - want[i]) < 1e-12);
     v = strongest(&never);
-    assert_true(v.better && !v.keeps && never.n == TUNE_STRENGTHS - 1);
+    assert_true(v.better && !v.keeps && never.n == TUNE_STRENGTHS - 1 && !v.cut_short);
     v = strongest(&worse); /* less of it would not know more */
     assert_true(!v.better && worse.n == 1);
     v = strongest(&late);
-    assert_true(!v.keeps && late.n == 2);
+    assert_true(!v.keeps && late.n == 2 && v.cut_short);
     v = strongest(&apart); /* where it keeps it does not know more: refused */
     assert_true(!(v.better && v.keeps));
 }
@@ -409,9 +454,10 @@ static void test_strengths(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gate_learnt),  cmocka_unit_test(test_gate_wanted),    cmocka_unit_test(test_gate_kept),
-        cmocka_unit_test(test_gate_answers), cmocka_unit_test(test_gate_undecided), cmocka_unit_test(test_gate_doubt),
-        cmocka_unit_test(test_gate_sets),    cmocka_unit_test(test_gate_all),       cmocka_unit_test(test_strengths),
+        cmocka_unit_test(test_gate_learnt),    cmocka_unit_test(test_gate_wanted),    cmocka_unit_test(test_gate_kept),
+        cmocka_unit_test(test_gate_answers),   cmocka_unit_test(test_gate_undecided), cmocka_unit_test(test_gate_doubt),
+        cmocka_unit_test(test_gate_sets),      cmocka_unit_test(test_gate_all),       cmocka_unit_test(test_strengths),
+        cmocka_unit_test(test_gate_one_small),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

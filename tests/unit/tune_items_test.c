@@ -115,6 +115,12 @@ static void test_answer_only(void **state)
         "{\"messages\": [{\"role\": \"user\", \"content\": \"What is it?\"}, {\"role\": \"assistant\","
         " \"reasoning_content\": \"Stri\", \"content\": \"a zebra\"}], \"learn\": \"answer\"}\n"
         "{\"prompt\": \"What is it?\", \"answer\": \"a zebra\", \"learn\": \"all\"}\n";
+    static const char *const refused[][2] = {
+        { "{\"prompt\": \"a\", \"answer\": 5}", "line 1: answer is not a text" },
+        { "{\"prompt\": \"a\", \"answer\": \"\"}", "line 1: answer is empty" },
+        { "{\"messages\": [], \"answer\": 5}", "line 1: answer is not a text" },
+        { "\n{\"prompt\" 5}", "a.jsonl: line 2: column " },
+    };
     static const char *const wrong[] = { "\"x\"", "1", "null", "[\"answer\"]" };
     struct tune_reading how = { .tokens_max = 100 };
     struct tune_items items = { 0 };
@@ -147,6 +153,10 @@ static void test_answer_only(void **state)
         (void)snprintf(line, sizeof line, "{\"prompt\": \"a\", \"answer\": \"b\", \"learn\": %s}", wrong[i]);
         assert_int_equal(tune_items_read(&items, &how, "a.jsonl", str_of(line), &e), ERR_FORMAT);
         assert_string_equal(e.msg, "a.jsonl: line 1: learn: \"all\" or \"answer\"");
+    }
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        assert_int_equal(tune_items_read(&items, &how, "a.jsonl", str_of(refused[i][0]), &e), ERR_FORMAT);
+        assert_non_null(strstr(e.msg, refused[i][1]));
     }
     tune_items_free(&items);
     text_close(t);
