@@ -270,7 +270,7 @@ static enum err_code add_messages(struct reading *r, const json_t *o, struct pai
     p.tools = json_object_get(o, "tools");
     if (json_get_str(o, "answer", &p.answer))
         return add_chat(r, &p, e);
-    if (json_object_get(o, "answer") != NULL) { /* tool calls */
+    if (json_object_get(o, "answer") != NULL) { /* of another kind: tool calls, a number */
         r->to->n_out++;
         return note_chat(&r->to->chats, messages, json_object_get(o, "tools"), e);
     }
@@ -306,14 +306,14 @@ static enum err_code add_prompt(struct reading *r, struct str prompt, struct pai
     return code;
 }
 
-/* An answer is a text, of a chat also tool calls. */
+/* An answer is a text; one of a chat of a task set may be calls or a number, and is left out. */
 static enum err_code check_answer(const json_t *o, struct err *e)
 {
     const json_t *answer = json_object_get(o, "answer");
     const bool chat = json_is_array(json_object_get(o, "messages"));
     struct str s;
 
-    if (answer == NULL || (chat && (json_is_array(answer) || json_is_object(answer))))
+    if (answer == NULL || (chat && !json_is_string(answer)))
         return ERR_OK;
     if (!json_get_str(o, "answer", &s))
         return err_set(e, ERR_FORMAT, "answer is not a text");

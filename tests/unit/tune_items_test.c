@@ -118,7 +118,6 @@ static void test_answer_only(void **state)
     static const char *const refused[][2] = {
         { "{\"prompt\": \"a\", \"answer\": 5}", "line 1: answer is not a text" },
         { "{\"prompt\": \"a\", \"answer\": \"\"}", "line 1: answer is empty" },
-        { "{\"messages\": [], \"answer\": 5}", "line 1: answer is not a text" },
         { "\n{\"prompt\" 5}", "a.jsonl: line 2: column " },
     };
     static const char *const wrong[] = { "\"x\"", "1", "null", "[\"answer\"]" };
