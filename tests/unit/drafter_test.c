@@ -79,7 +79,7 @@ static double worst_of(const char *what, const float *ref, const float *got, int
     for (int64_t i = 0; i < n; i++) {
         double d = fabs((double)ref[i] - (double)got[i]);
 
-        if (!(d <= limit + fabs((double)ref[i]) * 0x1p-16)) /* the references have 16 bits of mantissa */
+        if (!(d <= limit))
             fail_msg("%s: value %lld is %.6f, reference %.6f", what, (long long)i, (double)got[i], (double)ref[i]);
         worst = d > worst ? d : worst;
     }
