@@ -43,8 +43,10 @@ static inline void set_rec(struct op_rec *d, struct op_rec s)
     d->log.most = s.log.most;
 }
 
+/* Member by member: nodes are compared by their bytes, so what lies between members stays 0. */
 static inline void set_kv(struct cuda *c, struct node *v, const struct op_kv *kv, const struct op_rows *r)
 {
+    static_assert(sizeof *kv == 64, "a new member of struct op_kv is copied here, too");
     v->kv.type_k = kv->type_k;
     v->kv.type_v = kv->type_v;
     v->kv.n_head = kv->n_head;
