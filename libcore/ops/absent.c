@@ -20,14 +20,17 @@ enum {
     MANY = 16,
     MANY_QUERIES = 32, /* rows above which products and attention work in tiles */
     COLUMNS = 64,      /* rows of such a tile */
+    LOOKUPS = 2,       /* matrices of which rows are read from the host */
 };
 
 struct absent {
     size_t held;
     size_t work, reserved; /* the most that an operation needs; counted of it and of rows */
-    size_t rows_bytes;     /* of the first matrix of which rows are read from the host; 0: none */
-    int tables;            /* more such matrices, whose rows of a step are taken to be as large */
-    int64_t rows, outputs; /* the most of a step; the most of a product's matrix: the vocabulary */
+    struct {
+        const void *from; /* NULL: there is none */
+        size_t n;
+    } lookup[LOOKUPS];      /* rows are read from them; the first is read first in a step */
+    size_t step_rows, rows; /* bytes that the step so far has read of them; the most of a step */
 };
 
 static size_t pieces(size_t n)
@@ -58,15 +61,26 @@ static double rounded(int64_t k, int64_t n)
     return (double)pairs * (n > MANY ? 4.25 * (double)tiled : 2.5 * (double)n);
 }
 
-static size_t matmul_need(void *ctx, struct tensor y, struct tensor w, struct tensor x)
+/* Rows that are read from the host lie in a buffer until the step ends. */
+static size_t embed_need(void *ctx, struct tensor y, struct tensor w)
 {
     struct absent *a = ctx;
+
+    for (int i = 0; i < LOOKUPS; i++)
+        if (a->lookup[i].from != NULL && (uintptr_t)w.data - (uintptr_t)a->lookup[i].from < a->lookup[i].n) {
+            a->step_rows = i == 0 ? 0 : a->step_rows;
+            a->step_rows += ((size_t)y.ne[1] * (size_t)quant_row_bytes(w.type, w.ne[0]) + 255) / 256 * 256;
+            a->rows = a->step_rows > a->rows ? a->step_rows : a->rows;
+        }
+    return 0;
+}
+
+static size_t matmul_need(void *ctx, struct tensor y, struct tensor w, struct tensor x)
+{
     double plain = 2.5 * (double)w.ne[0] * (double)x.ne[1];
 
     (void)y;
-    a->rows = x.ne[1] > a->rows ? x.ne[1] : a->rows;
-    a->outputs = w.ne[1] > a->outputs ? w.ne[1] : a->outputs;
-    return note_work(a, plain + rounded(w.ne[0], x.ne[1]));
+    return note_work(ctx, plain + rounded(w.ne[0], x.ne[1]));
 }
 
 /* Unpacked keys and values of one head's page: 16-bit planes, two for what one does not hold. */
@@ -80,24 +94,37 @@ static double page_bytes(const struct op_kv *kv)
     return (double)(keys + values * (kv->type_v == QUANT_f16 ? 1 : 2));
 }
 
+/* Places for pages in the list of a sequence: of the longest one, as a power of two. */
+static int64_t page_places(const struct op_rows *r)
+{
+    int64_t places = 1;
+
+    for (int i = 0; i < r->n_seq; i++)
+        while (places * OP_KV_PAGE < r->seq[i].pos + r->seq[i].n)
+            places *= 2;
+    return places;
+}
+
 static size_t attn_need(void *ctx, struct tensor y, struct tensor q, const struct op_kv *kv, const struct op_rows *r)
 {
     double heads = (double)q.ne[0] / kv->dim_k, bytes;
-    int64_t pages = 1, most = 1;
+    int64_t pages = page_places(r);
 
     (void)y;
-    for (int i = 0; i < r->n_seq; i++) {
-        int64_t n = (r->seq[i].pos + r->seq[i].n + OP_KV_PAGE - 1) / OP_KV_PAGE;
-
-        most = n > most ? n : most;
-    }
-    while (pages < most)
-        pages *= 2;
     if (r->n <= MANY_QUERIES)
         return note_work(ctx, (double)r->n * heads * (double)pages * (kv->dim_v + 4) * 4 +
                                   rounded((int64_t)heads * kv->dim_v, r->n));
     bytes = page_bytes(kv) * kv->n_head * r->n_seq * (double)pages;
     return note_work(ctx, bytes > SPREAD ? SPREAD + (double)r->n * heads * 8 : bytes);
+}
+
+/* A score for each block of each row. */
+static size_t index_need(void *ctx, const struct op_kv *kv, const struct op_index *a, const struct op_rows *r)
+{
+    int64_t blocks = page_places(r) * OP_KV_PAGE / a->ratio;
+
+    (void)kv;
+    return note_work(ctx, 4.0 * (double)r->n * (double)blocks);
 }
 
 static size_t moe_need(void *ctx, struct tensor y, struct tensor x, const struct op_moe *a)
@@ -115,8 +142,7 @@ static size_t moe_need(void *ctx, struct tensor y, struct tensor x, const struct
 static bool reserve(void *ctx)
 {
     struct absent *a = ctx;
-    size_t row = a->outputs > 0 ? a->rows_bytes / (size_t)a->outputs : 0;
-    size_t all = pieces(a->work) + (row > 0 ? pieces(row * (size_t)a->rows * (size_t)(1 + a->tables)) : 0);
+    size_t all = pieces(a->work) + (a->rows > 0 ? pieces(a->rows) : 0);
 
     if (all > a->reserved) {
         a->held += all - a->reserved;
@@ -145,11 +171,13 @@ static const void *weights_rows(void *ctx, const void *host, size_t n)
 {
     struct absent *a = ctx;
 
-    if (a->tables > 0)
-        return count_weights(ctx, host, n);
-    a->tables = a->rows_bytes > 0;
-    a->rows_bytes = a->rows_bytes > 0 ? a->rows_bytes : n;
-    return host;
+    for (int i = 0; i < LOOKUPS; i++)
+        if (a->lookup[i].from == NULL) {
+            a->lookup[i].from = host;
+            a->lookup[i].n = n;
+            return host;
+        }
+    return count_weights(ctx, host, n);
 }
 
 static size_t held_bytes(void *ctx)
@@ -231,8 +259,10 @@ enum err_code dev_absent_open(struct dev_impl *out, struct err *e)
 {
     static const struct dev_table table = {
         .reserve = reserve,
+        .embed_need = embed_need,
         .matmul_need = matmul_need,
         .attn_need = attn_need,
+        .index_need = index_need,
         .moe_need = moe_need,
         .adapt = adapt,
         .weights = count_weights,

@@ -78,6 +78,7 @@ struct dev_table {
      * return the bytes of scratch that the device takes for the duration of such a call; NULL: none. */
     void (*measure)(void *c, bool on);
     bool (*reserve)(void *c);
+    size_t (*embed_need)(void *c, struct tensor y, struct tensor w);
     size_t (*matmul_need)(void *c, struct tensor y, struct tensor w, struct tensor x);
     size_t (*matmuls_need)(void *c, const struct op_product *p, int n, struct tensor x);
     size_t (*attn_need)(void *c, struct tensor y, struct tensor q, const struct op_kv *kv, const struct op_rows *r);
