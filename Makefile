@@ -14,7 +14,7 @@ CUDA_DIR := $(abspath $(dir $(realpath $(shell command -v $(NVCC))))/..)
 CUBLAS   := $(or $(CUBLAS),$(shell $(CC) -I$(CUDA_DIR)/include -include cublas_v2.h -E -x c /dev/null > /dev/null 2>&1 && echo 1))
 CPPFLAGS += -DCHIMERE_CUDA $(if $(filter 1,$(CUBLAS)),-DCHIMERE_CUBLAS)
 CUDA_O   := $(KERNELS:%.cu=$(BUILD)/obj/%.o)
-CUDA_LIB := -L$(CUDA_DIR)/lib64 $(if $(filter 1,$(CUBLAS)),-Xlinker -rpath -Xlinker $(CUDA_DIR)/lib64) -lcudart_static -lstdc++ -ldl -lrt
+CUDA_LIB := -L$(CUDA_DIR)/lib64 $(if $(and $(filter 1,$(CUBLAS)),$(filter-out /usr,$(PREFIX))),-Xlinker -rpath -Xlinker $(CUDA_DIR)/lib64) -lcudart_static -lstdc++ -ldl -lrt
 NVFLAGS   = -std=c++17 -O3 -fmad=false -I. -Ilibcore -Xcompiler -Wall,-Wextra,-Wno-missing-field-initializers $(filter -DCHIMERE_CUBLAS,$(CPPFLAGS)) $(QUICK)
 gencode   = $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(or $1,$a),code=sm_$a)
 endif

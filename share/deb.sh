@@ -3,8 +3,8 @@
 # deb.sh [OUT] - builds the Debian packages of share/debian from this tree in a clean root (root.sh), checks them with lintian
 # and autopkgtest, and puts them into OUT (build/deb). As root; nothing is installed on this machine.
 # In the environment: REACH, the directory of the roots; DEB_BUILD_OPTIONS (nocheck, noopt, parallel=N);
-# DEB_BUILD_PROFILES=pkg.chimere.cuda builds chimere-cuda, too, with the toolkit in CUDA_HOME; ARCH=arm64 builds for that;
-# CCACHE_DIR, a compiler cache to use; QUICK: not empty, packages only, and in another directory, with nothing checked.
+# DEB_BUILD_PROFILES=pkg.chimere.cuda builds chimere-cuda, too, with the toolkit in CUDA_HOME, for CUDA_ARCHS (90 and 120);
+# ARCH=arm64 builds for that; QUICK: not empty, packages only, and in another directory, with nothing checked.
 set -eu
 cd "$(dirname "$0")/.."
 out=${1:-build/deb} reach=${REACH:-build/reach} arch=${ARCH:-} here=$PWD
@@ -14,7 +14,7 @@ here() { sh "$here/share/root.sh" run "$root" "$@"; }
 QUICK=${QUICK:-}
 version=$(sed -n 's/^VERSION *= *//p' Makefile)
 [ -d "$root" ] || {
-    sh share/root.sh new "$root.new" build-essential fakeroot ccache ${arch:+crossbuild-essential-$arch}
+    sh share/root.sh new "$root.new" build-essential fakeroot ${arch:+crossbuild-essential-$arch}
     mv "$root.new" "$root"
 }
 # The source: these files, and share/debian as debian. The time of all is that of the changelog.
@@ -32,9 +32,9 @@ flock "$reach/debs/partial" sh share/root.sh run "$root" sh -euc 'export DEBIAN_
     id build > /dev/null 2>&1 || useradd -d /build build
     chown -R build /build' sh "$arch" "$room/chimere-$version" "${arch:+cross,nocheck}" >> "$reach/deb.log" 2>&1
 start=$(date +%s)
-path=${CCACHE_DIR:+/usr/lib/ccache:}/usr/sbin:/usr/bin:/sbin:/bin${CUDA_HOME:+:$CUDA_HOME/bin}
-BIND="${CCACHE_DIR:-} ${CUDA_HOME:-}" here env -i HOME=/build LC_ALL=C.UTF-8 PATH="$path" \
-    ${CCACHE_DIR:+CCACHE_DIR="$CCACHE_DIR"} DEB_BUILD_OPTIONS="${DEB_BUILD_OPTIONS:-}" DEB_BUILD_PROFILES="${DEB_BUILD_PROFILES:-}${arch:+ cross nocheck}" \
+path=/usr/sbin:/usr/bin:/sbin:/bin${CUDA_HOME:+:$CUDA_HOME/bin}
+BIND="${CUDA_HOME:-}" here env -i HOME=/build LC_ALL=C.UTF-8 PATH="$path" \
+    ${CUDA_ARCHS:+CUDA_ARCHS="$CUDA_ARCHS"} DEB_BUILD_OPTIONS="${DEB_BUILD_OPTIONS:-}" DEB_BUILD_PROFILES="${DEB_BUILD_PROFILES:-}${arch:+ cross nocheck}" \
     setpriv --reuid=build --regid=build --clear-groups sh -euc 'cd "$1"; shift; dpkg-buildpackage "$@" > ../log 2>&1; times' sh \
     "$room/chimere-$version" -us -uc --source-option=-Zgzip --source-option=-z1 ${arch:+-b -a$arch} ${QUICK:+-b} > "$reach/times" ||
     { tail -n 30 "$dir/log"; exit 1; }
