@@ -73,7 +73,7 @@ $(BUILD)/test/draw: $(BUILD)/test/tests/golden/draw.o $(BUILD)/test/libchimere.a
 $(BUILD)/test/libfuzzer_%: $(BUILD)/test/tests/fuzz/fuzz_%.o $(BUILD)/test/libchimere.a ; $(CC) $(SANFLAGS) -fsanitize=fuzzer -o $@ $^ $(LDFLAGS) $(LDLIBS)
 $(UNITS) $(FUZZ): | $(DATA)
 $(UNPACKED): %: %.zst ; @zstd -dqf $< -o $@
-%.gguf: %.draw tests/golden/draw.c | $(BUILD)/test/draw ; @$(BUILD)/test/draw $< $@
+%.gguf: %.draw tests/golden/draw.c | $(BUILD)/test/draw $(UNPACKED) ; @$(BUILD)/test/draw $< $@
 tests/fuzz/corpus/gguf.expect: tests/fuzz/make_corpus.py ; @python3 $<
 $(BUILD)/test/fault-shim.so: tests/fault/shim.c ; @mkdir -p $(@D) && $(CC) -std=c11 -D_GNU_SOURCE -Wall -Wextra -O1 -g -fPIC -shared -o $@ $< -ldl
 $(BUILD)/obj/%.o: %.c $(BUILD)/flags

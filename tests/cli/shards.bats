@@ -208,6 +208,11 @@ slurm()
     awk 'NR > 1 && ($1 <= last || $2 <= 1 || $3 <= 0) { exit 1 } { last = $1 + 0 } END { exit NR != 3 }' table
     no slurm 3 3 sweep-slurm.sh "$MODELS/qwen3next-a.gguf" text sweep q4_0 mine.recipe 2> err
     grep -q 'no name for task 3' err
+    slurm '' 0 sweep-slurm.sh "$MODELS/qwen3next-a.gguf" text sweep q4_0 > again
+    cmp again table
+    no slurm '' 0 sweep-slurm.sh "$MODELS/qwen3next-a.gguf" text sweep q4_0 q8_0 2> err > again
+    cmp again table
+    grep -qx 'sweep-slurm.sh: no numbers of q8_0' err
 }
 
 @test "batch-parallel.sh: shards on machines, merged" {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # k8s.sh - share/k8s: the files keep Kubernetes' schemas, and their commands run as a kubelet runs them.
-# packages: python3-yaml python3 jq mount
+# packages: python3-yaml python3 jq mount iproute2 procps
 # pypi: kubernetes-validate
 here=$(realpath "$(dirname "$0")/../..")
 . "$here/tests/reach/lib.sh"
@@ -160,6 +160,75 @@ read_only_cache()
     [ $got -eq 1 ] && [ ! -s out ] && [ "$(wc -l < err)" -eq 1 ] && grep -q 'cache-dir: /cache: not a directory that this user may write to' err
 }
 
+# As a kubelet asks: a new connection each time, a second for the answer, whatever runs; and what it sees at the end.
+probes()
+{
+    volumes
+    ip link set lo up
+    cat > kubelet.py << 'END'
+import http.client, json, subprocess, sys, threading, time
+
+pod, times, said, answers, lock = int(sys.argv[1]), [], [], [], threading.Lock()
+
+def request(method, path, body=None, timeout=1, key=None):
+    c = http.client.HTTPConnection("127.0.0.1", 8080, timeout=timeout)
+    c.request(method, path, body, {"Authorization": f"Bearer {key}"} if key else {})
+    r = c.getresponse()
+    text = r.read()
+    c.close()
+    return r.status, text
+
+def probe():
+    began = time.monotonic()
+    try:
+        status, text = request("GET", "/health")
+        state = json.loads(text)["status"]
+    except OSError as e:
+        status, state = 0, type(e).__name__
+    return time.monotonic() - began, status, state
+
+def ask(i, words, tokens):
+    body = {"prompt": " ".join(f"word{i * 7919 + j * 31 % 997}" for j in range(words)), "max_tokens": tokens, "ignore_eos": True}
+    status, text = request("POST", "/v1/completions", json.dumps(body), 300, "secret")
+    with lock:
+        answers.append((status, json.loads(text)["usage"]))
+
+def load(n, words, tokens):
+    threads = [threading.Thread(target=ask, args=(i, words, tokens)) for i in range(n)]
+    [t.start() for t in threads]
+    return threads
+
+for _ in range(900): # the probe of the start
+    if probe()[1] == 200:
+        break
+    time.sleep(0.2)
+running = load(8, 500, 8)
+while any(t.is_alive() for t in running):
+    took, status, state = probe()
+    times.append(took)
+    assert status == 200, (status, state, took)
+    time.sleep(0.05)
+[t.join() for t in running]
+print(f"{len(times)} probes beside {sum(u['prompt_tokens'] for _, u in answers)} tokens of prompts: the longest took {max(times):.3f} s")
+assert len(times) >= 20 and len(answers) == 8 and min(u["prompt_tokens"] for _, u in answers) > 1000
+running = load(4, 100, 400)
+time.sleep(0.5)
+subprocess.run(["kill", "-TERM", str(pod)], check=True)
+time.sleep(0.2)
+while (seen := probe())[1]:
+    said.append(seen[1:])
+    time.sleep(0.1)
+[t.join() for t in running]
+assert set(said) == {(503, "ending")}, said
+assert len(answers) == 12 and all(status == 200 for status, _ in answers), answers
+END
+    (container deployment.yaml THREADS=2) > said 2> err &
+    container=$!
+    until pod=$(pgrep -P $container -f 'chimere-serve-stdio --model'); do kill -0 $container; sleep 0.1; done
+    "$py" kubelet.py "$pod" || { cat err; return 1; }
+    wait $container
+}
+
 if [ $# -gt 0 ]; then # one of these, with set -e, which try would take away
     set -eu
     mkdir "$1" && cd "$1"
@@ -172,5 +241,6 @@ one() { bash "$script" "$1"; }
 try 'each file keeps its schema, and each misspelt key is refused' one schemas
 try 'the times of the deployment fit each other' one times
 try 'the Job of shards, then that of the merge' one jobs_and_merge
+try 'probes of a second while prompts run, then SIGTERM: none fails, all is answered' unshare --net bash "$script" probes
 try 'a volume for the cache that is read-only: one line' one read_only_cache
 finish

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # slurm.sh - batches as arrays of a real Slurm: one node with slurmctld, slurmd and munged.
-# packages: slurm-wlm munge procps jq mount
+# packages: slurm-wlm munge procps jq mount zstd
 script=$(realpath "$0") here=$(realpath "$(dirname "$0")/../..")
 . "$here/tests/reach/lib.sh"
 BIN=$(realpath "${BIN:-$here/bin}") pipelines=$here/share/pipelines
@@ -153,6 +153,31 @@ END
     proved limited
 }
 
+# A type, a recipe and a budget of a small model, one task each, and their table: it has the numbers of programs without Slurm.
+sweep()
+{
+    local job
+    mkdir -p sweep
+    zstd -dqf "$here/tests/golden/models/qwen35moe-a.gguf.zst" -o sweep/source
+    head -c 3000 "$here/share/eval/heldout-docs.txt" > sweep/text
+    printf 'default q8_0\nffn = q4_0\n' > sweep/mine.recipe
+    chimere-quantize -q --measure sweep/losses --method probes --random --tokens 64 sweep/source
+    job=$(submit --array=1-4 -c 1 --mem=500M "$pipelines/sweep-slurm.sh" sweep/source sweep/text sweep q8_0 sweep/mine.recipe size=500000 no_type)
+    ! submit -W -c 1 --mem=500M -d "afterany:$job" -o table "$pipelines/sweep-slurm.sh" sweep/source sweep/text sweep q8_0 no_type
+    cat table
+    [ "$(grep -c '^sweep-slurm.sh: no numbers of no_type$' table)" -eq 1 ] && sed -i '/^sweep-slurm.sh/d' table
+    submit -W -c 1 --mem=500M "$pipelines/sweep-slurm.sh" sweep/source sweep/text sweep q8_0
+    chimere-quantize -q -t q8_0 sweep/source by-hand.gguf
+    cmp by-hand.gguf sweep/q8_0.gguf
+    chimere-bench ppl -q -m by-hand.gguf --threads 1 --json sweep/text > by-hand
+    for f in size=500000 mine.recipe q8_0; do
+        printf '%s %.4f\n' "$(stat -c %s "sweep/$f.gguf")" "$(jq .ppl "sweep/$f.ppl.json")"
+    done > wanted
+    diff <(awk 'NR > 1 { print $1, $2 }' table) wanted
+    [ "$(jq .ppl by-hand)" = "$(jq .ppl sweep/q8_0.ppl.json)" ]
+    [ "$(stat -c %s sweep/size=500000.gguf)" -le 500000 ]
+}
+
 if [ $# -gt 0 ]; then # one of these, with set -e, which try would take away
     set -eu
     "$@"
@@ -179,4 +204,5 @@ fi
 try 'a task has the processors and the GPU that it got; a GPU that no node has is refused' one options_of_a_task
 try 'kill -9 of a task, a requeue, a full disk: the merge tells what is missing, then has all' one kill_requeue_full_disk
 try 'the end of a task'"'"'s time: it is told before, goes back to the queue, and all is answered' one time_limit
+try 'a sweep of types, recipes and budgets, and its table' one sweep
 finish
