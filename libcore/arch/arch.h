@@ -179,8 +179,6 @@ struct arch {
 /* ERR_UNSUPPORTED for an unknown architecture, ERR_FORMAT for a missing or impossible value; the
  * message names the key. */
 MUST_CHECK enum err_code arch_plan_make(struct arch_plan *p, const struct gguf *g, struct err *e);
-/* The same of the architecture's name alone. */
-MUST_CHECK enum err_code arch_check_name(const struct gguf *g, struct err *e);
 
 /* Floats of fixed memory that a layer keeps for each sequence: inputs of its convolution, recurrent
  * state. */

@@ -225,11 +225,6 @@ static const struct arch *find_arch(const struct gguf *g, struct err *e)
     return NULL;
 }
 
-enum err_code arch_check_name(const struct gguf *g, struct err *e)
-{
-    return find_arch(g, e) == NULL ? e->code : ERR_OK;
-}
-
 enum err_code arch_plan_make(struct arch_plan *p, const struct gguf *g, struct err *e)
 {
     const struct arch *arch = find_arch(g, e);

@@ -94,7 +94,7 @@ static void plan_table(struct arch_plan *p, struct arch_keys *k)
     t->heads = arch_int(k, "ple.heads_per_ngram", 1, ARCH_TABLE_HEADS_MAX);
     t->dim = arch_int(k, "embedding_length_per_layer_input", 1, ARCH_WIDTH_MAX);
     t->taps = arch_int(k, "ple.conv_kernel", 2, ARCH_TAPS_MAX);
-    t->end_token = arch_int(k, "ple.eos_token_id", 0, INT32_MAX - 1);
+    t->end_token = arch_int(k, "ple.eos_token_id", 0, p->n_vocab - 1);
     if (k->e->code != ERR_OK)
         return;
     if ((t->ngram - 1) * t->heads > ARCH_TABLE_HEADS_MAX || (int64_t)(t->ngram - 1) * t->heads * t->dim != p->n_embd)

@@ -271,8 +271,17 @@ static enum err_code open_parts(struct model *m, const struct gguf *g, const str
 enum err_code model_check_family(const struct gguf *g, struct err *e)
 {
     struct str name = { 0 };
+    struct arch_plan *p;
+    enum err_code rc;
 
-    return gguf_str(g, "general.architecture", &name) && str_is(name, "dflash") ? ERR_OK : arch_check_name(g, e);
+    if (gguf_str(g, "general.architecture", &name) && str_is(name, "dflash"))
+        return ERR_OK;
+    p = malloc(sizeof *p);
+    if (p == NULL)
+        return err_nomem(e);
+    rc = arch_plan_make(p, g, e);
+    free(p);
+    return rc;
 }
 
 enum err_code model_open(struct model **out, const struct gguf *g, const struct model_opts *o, struct err *e)

@@ -38,7 +38,7 @@ MUST_CHECK enum err_code model_open(struct model **out, const struct gguf *g, co
                                     struct err *e);
 void model_close(struct model *m); /* NULL is allowed */
 /* Whether the tensors of a file have meanings that are known here: ERR_UNSUPPORTED or ERR_FORMAT if its architecture is
- * neither that of a model nor that of a drafter. Reads nothing else. */
+ * neither that of a model nor that of a drafter, or if there is no plan for a model's metadata. Reads no tensor. */
 MUST_CHECK enum err_code model_check_family(const struct gguf *g, struct err *e);
 
 /* What a program may want to know. Strings live as long as the model. */

@@ -348,6 +348,7 @@ static void broken_variants(void **state)
         { { KEY("ple.layers") }, "ple.layers names 2 layers", { 0, 1 }, 2 },
         { { KEY("attention.indexer.top_k"), .value = 16 }, "top_k is not a multiple", { 0 }, 0 },
         { { KEY("embedding_length_per_layer_input"), .value = 9 }, "is not embedding_length", { 0 }, 0 },
+        { { KEY("ple.eos_token_id"), .value = 512 }, "ple.eos_token_id is not a whole number in 0", { 0 }, 0 },
         { { KEY("ple.ngram_size"), .value = 1 }, "ple.ngram_size is not a whole number in 2", { 0 }, 0 },
     };
     struct gguf *g = NULL;
