@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* adapter.c - adapters laid out for the forward pass, and where it takes them. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,15 +20,20 @@ struct model_adapter {
     const struct adapter *from;
     struct op_pair *pair, *host_pair; /* [tensors of the model's file + 1], as struct tensor says of; a NULL: none */
     struct op_pair embd;              /* of rows of the token embedding */
-    float *host, *dev;                /* the floats; where the device's memory is the host's, the same */
+    float *host;                      /* all floats, those of one device after those of the other */
+    struct {
+        float *host, *dev; /* where the device's memory is the host's, the same */
+        size_t bytes;
+    } part[DEV_LIST_MAX]; /* with the tensors of each device */
     size_t bytes;
+    bool on_host; /* the devices' memory is the host's */
     bool half;
     uint64_t key;
 };
 
 static bool tied(const struct model *m)
 {
-    return m->head.data == m->embd.data && m->head.of == m->embd.of;
+    return m->head.data == m->embd_last.data && m->head.of == m->embd_last.of;
 }
 
 /* A GPU reads these floats by fours, so each part begins at a multiple of 16 bytes. */
@@ -46,9 +52,27 @@ static int64_t b_room(const struct adapter_mat *w)
     return whole_fours(adapter_b_floats(w));
 }
 
-static int64_t floats_of(const struct model *m, const struct adapter_mat *w)
+/* The device of a tensor but the token embedding. */
+static int device_of(const struct model *m, const char *name)
 {
-    return a_room(w) * (w->rows && tied(m) ? 2 : 1) + b_room(w);
+    int layer;
+
+    return sscanf(name, "blk.%d.", &layer) == 1 && layer < m->plan.n_layer ? m->on[layer] : m->n_dev - 1;
+}
+
+/* What a device has of a matrix. A tied embedding is on the first one for its rows, on the last one as the head. */
+static int64_t floats_on(const struct model *m, const struct adapter_mat *w, int dev)
+{
+    const int last = m->n_dev - 1;
+    int64_t n = 0;
+
+    if (!w->rows)
+        return dev == device_of(m, w->name) ? a_room(w) + b_room(w) : 0;
+    if (dev == 0)
+        n += a_room(w) + b_room(w);
+    if (dev == last && tied(m))
+        n += a_room(w) + (last > 0 ? b_room(w) : 0);
+    return n;
 }
 
 static bool has_halves(const float *v, int64_t n)
@@ -99,52 +123,79 @@ static void transpose(float *to, const float *from, int64_t n, int64_t rows, int
                 put(to, (i * columns + c) * rows + r, from[r * columns + c], half);
 }
 
-/* Where each matrix's numbers are, in `base`. */
-static void place_pairs(const struct model_adapter *b, struct op_pair *pair, struct op_pair *embd, float *base)
+/* Where each matrix's numbers are: in the host's memory, or in the devices'. */
+static void place_pairs(struct model_adapter *b, struct op_pair *pair, bool on_host)
 {
     const struct model *m = b->m;
+    const int last = m->n_dev - 1;
+    float *base[DEV_LIST_MAX];
 
+    for (int k = 0; k < m->n_dev; k++)
+        base[k] = on_host ? b->part[k].host : b->part[k].dev;
     for (size_t i = 0; i < b->from->n; i++) {
         const struct adapter_mat *w = &b->from->mat[i];
         const struct gguf_tensor *t = gguf_find(m->gguf, w->name);
         struct op_pair *p = &pair[1 + (t - gguf_tensor_at(m->gguf, 0))];
         const bool half = is_half(b, w);
-        float *second = past(base, a_room(w), half);
+        float *at = base[w->rows ? 0 : device_of(m, w->name)];
 
         *p = (struct op_pair){ .rank = w->rank, .scale = b->from->alpha / (float)w->rank, .half = half };
         if (!w->rows) {
-            p->a = base;
-            p->b = second;
+            p->a = at;
+            p->b = past(at, a_room(w), half);
         } else {
-            *embd = (struct op_pair){ base, second, w->rank, p->scale * m->plan.embd_scale, false };
-            p->a = tied(m) ? second : NULL;
-            p->b = tied(m) ? second + b_room(w) : NULL;
+            float *second = at + a_room(w), *head = last > 0 ? base[last] : second;
+
+            b->embd = (struct op_pair){ at, second, w->rank, p->scale * m->plan.embd_scale, false };
+            p->a = tied(m) ? head : NULL;
+            p->b = tied(m) ? head + b_room(w) : NULL;
         }
-        base = past(base, floats_of(m, w), half);
+        for (int k = 0; k < m->n_dev; k++)
+            base[k] = past(base[k], floats_on(m, w, k), half);
     }
+}
+
+/* Writes what the devices have of a matrix; to: where each has it, on the host. */
+static void write_mat(const struct model_adapter *b, const struct adapter_mat *w, float *const *to)
+{
+    const struct model *m = b->m;
+    const int last = m->n_dev - 1;
+    const bool half = is_half(b, w);
+    float *at = to[w->rows ? 0 : device_of(m, w->name)];
+
+    for (int64_t k = 0; k < adapter_a_floats(w); k++)
+        put(at, k, w->a[k], half);
+    transpose(past(at, a_room(w), half), w->b, w->n_mat, w->rows ? w->n_in : w->n_out, w->rank, half);
+    if (!w->rows || !tied(m))
+        return;
+    float *head = last > 0 ? to[last] : at + a_room(w);
+
+    if (last > 0)
+        transpose(head, w->b, w->n_mat, w->n_in, w->rank, false);
+    transpose(head + b_room(w), w->a, 1, w->n_out, w->rank, false);
 }
 
 void model_adapter_update(struct model_adapter *b)
 {
-    float *to = b->host;
+    const int n_dev = b->m->n_dev;
+    float *to[DEV_LIST_MAX];
 
-    b->half = b->dev == b->host && fits_halves(b->from);
-    place_pairs(b, b->host_pair, &b->embd, b->host);
+    b->half = b->on_host && fits_halves(b->from);
+    place_pairs(b, b->host_pair, true);
     if (b->pair != b->host_pair)
-        place_pairs(b, b->pair, &b->embd, b->dev);
+        place_pairs(b, b->pair, false);
+    for (int k = 0; k < n_dev; k++)
+        to[k] = b->part[k].host;
     for (size_t i = 0; i < b->from->n; i++) {
         const struct adapter_mat *w = &b->from->mat[i];
-        const bool half = is_half(b, w);
 
-        for (int64_t k = 0; k < adapter_a_floats(w); k++)
-            put(to, k, w->a[k], half);
-        transpose(past(to, a_room(w), half), w->b, w->n_mat, w->rows ? w->n_in : w->n_out, w->rank, half);
-        if (w->rows && tied(b->m))
-            transpose(to + a_room(w) + b_room(w), w->a, 1, w->n_out, w->rank, false);
-        to = past(to, floats_of(b->m, w), half);
+        write_mat(b, w, to);
+        for (int k = 0; k < n_dev; k++)
+            to[k] = past(to[k], floats_on(b->m, w, k), is_half(b, w));
     }
-    if (b->dev != b->host)
-        dev_copy(b->m->dev, b->dev, b->host, b->bytes);
+    for (int k = 0; k < n_dev && !b->on_host; k++)
+        if (b->part[k].bytes > 0)
+            dev_copy(b->m->part[k], b->part[k].dev, b->part[k].host, b->part[k].bytes);
     b->key = adapter_fingerprint(b->from);
 }
 
@@ -167,6 +218,35 @@ static enum err_code check_adapter(const struct model *m, const struct adapter *
     return ERR_OK;
 }
 
+int64_t model_adapter_bytes(const struct model *m, const struct adapter *a, int dev)
+{
+    int64_t floats = 0;
+
+    for (size_t i = 0; i < a->n; i++)
+        floats += floats_on(m, &a->mat[i], dev);
+    return floats * (int64_t)sizeof(float);
+}
+
+static bool take_room(struct model_adapter *b)
+{
+    const struct model *m = b->m;
+    bool all = true;
+
+    for (int k = 0; k < m->n_dev; k++) {
+        b->part[k].bytes = (size_t)model_adapter_bytes(m, b->from, k);
+        b->bytes += b->part[k].bytes;
+    }
+    b->host = calloc(1, b->bytes);
+    for (size_t k = 0, at = 0; b->host != NULL && k < (size_t)m->n_dev; at += b->part[k++].bytes) {
+        b->part[k].host = b->host + at / sizeof *b->host;
+        b->part[k].dev = b->on_host              ? b->part[k].host
+                         : b->part[k].bytes == 0 ? NULL
+                                                 : dev_alloc(m->part[k], b->part[k].bytes);
+        all &= b->part[k].dev != NULL || b->part[k].bytes == 0;
+    }
+    return all && b->host != NULL;
+}
+
 enum err_code model_adapter_open(struct model_adapter **out, const struct model *m, const struct adapter *a,
                                  struct err *e)
 {
@@ -180,13 +260,12 @@ enum err_code model_adapter_open(struct model_adapter **out, const struct model 
         return err_nomem(e);
     b->m = m;
     b->from = a;
-    for (size_t i = 0; i < a->n; i++)
-        b->bytes += (size_t)floats_of(m, &a->mat[i]) * sizeof *b->host;
-    b->host = calloc(1, b->bytes);
-    b->dev = dev_is_host(m->dev) ? b->host : dev_alloc(m->dev, b->bytes);
+    b->on_host = dev_is_host(m->dev);
+    const bool room = take_room(b);
+
     b->pair = calloc(n, sizeof *b->pair);
-    b->host_pair = b->dev == b->host ? b->pair : calloc(n, sizeof *b->host_pair);
-    if (b->host == NULL || b->dev == NULL || b->pair == NULL || b->host_pair == NULL) {
+    b->host_pair = b->on_host ? b->pair : calloc(n, sizeof *b->host_pair);
+    if (!room || b->pair == NULL || b->host_pair == NULL) {
         err_set(e, ERR_NOMEM, "out of memory: %zu MiB for the adapter %s", b->bytes >> 20, a->path);
         model_adapter_close(b);
         return e->code;
@@ -200,8 +279,8 @@ void model_adapter_close(struct model_adapter *b)
 {
     if (b == NULL)
         return;
-    if (b->dev != b->host)
-        dev_free(b->m->dev, b->dev, b->bytes);
+    for (int k = 0; k < b->m->n_dev && !b->on_host; k++)
+        dev_free(b->m->part[k], b->part[k].dev, b->part[k].bytes);
     if (b->host_pair != b->pair)
         free(b->host_pair);
     free(b->pair);

@@ -19,6 +19,8 @@ struct model_adapter;
  * allowed in the adapter but not used here, since they only make drafts. */
 MUST_CHECK enum err_code model_adapter_open(struct model_adapter **out, const struct model *m, const struct adapter *a,
                                             struct err *e);
+/* Bytes that it takes on device number dev of the model, also of a dry run. */
+int64_t model_adapter_bytes(const struct model *m, const struct adapter *a, int dev);
 void model_adapter_close(struct model_adapter *b); /* NULL is allowed. Before the model is; no sequence may have it. */
 /* The adapter's floats have changed: copies them again; not during a step. Sequences made with the old floats must be
  * cleared: a run refuses to continue them. */

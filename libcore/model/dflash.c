@@ -45,7 +45,7 @@ static void attend_block(struct model_drafter *d, int i, struct tensor y, struct
 {
     const struct arch_attn_plan *a = &d->net.plan.attn;
     const struct attn_weights *w = &d->net.layer[i].attn;
-    const struct op_rope rope = { a->dim_k, a->n_rot, d->net.rope_freq, false, 0 };
+    const struct op_rope rope = { a->dim_k, a->n_rot, d->net.layer[i].rope_freq, false, 0 };
     const bool part = d->windowed[i];
     const struct op_rows turn = model_draft_rows(d, AS_STORED);
     const struct op_rows store = model_draft_rows(d, part ? AS_STORED_IN_WINDOW : AS_STORED);
@@ -245,13 +245,14 @@ static enum err_code bind(struct model_drafter *d, const struct gguf *g, struct 
                         .bytes = &bytes,
                         .used = arena_array(arena, gguf_n_tensors(g), sizeof(bool)) };
     float *freq = arena_array(arena, (size_t)p->attn.n_rot / 2 + 1, sizeof *freq);
+    const float *rope_freq;
 
     d->net.layer = arena_array(arena, (size_t)p->n_layer, sizeof *d->net.layer);
     if (b.used == NULL || freq == NULL || d->net.layer == NULL)
         return err_nomem(e);
     for (int i = 0; i < p->attn.n_rot / 2; i++)
         freq[i] = (float)(1.0 / pow((double)p->attn.rope_base, 2.0 * i / p->attn.n_rot));
-    d->net.rope_freq = bind_own(&b, "rope_freqs", freq, p->attn.n_rot / 2 + 1);
+    rope_freq = bind_own(&b, "rope_freqs", freq, p->attn.n_rot / 2 + 1);
     d->mix = bind_mat(&b, "fc.weight", d->width, p->n_embd, 1);
     d->hidden_norm = bind_vec(&b, "enc.output_norm.weight", p->n_embd);
     d->out_norm = bind_vec(&b, "output_norm.weight", p->n_embd);
@@ -259,6 +260,7 @@ static enum err_code bind(struct model_drafter *d, const struct gguf *g, struct 
         struct layer_weights *w = &d->net.layer[i];
 
         b.layer = i;
+        w->rope_freq = rope_freq;
         w->mix_norm = bind_vec(&b, "attn_norm.weight", p->n_embd);
         w->ffn_norm = bind_vec(&b, "ffn_norm.weight", p->n_embd);
         model_bind_attn(w, p, &b);
@@ -279,7 +281,7 @@ static enum err_code open_file(struct model_drafter *d, const struct gguf *g, st
     read_taps(d, &k);
     read_mask(d, &k);
     read_window(d, &k);
-    d->embd = d->target->embd;
+    d->embd = d->target->embd_last;
     d->head = d->target->head;
     return e->code != ERR_OK ? e->code : bind(d, g, e);
 }

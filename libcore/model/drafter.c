@@ -213,7 +213,7 @@ void model_draft_remember(const struct step *s, int i, struct tensor x, const st
 {
     const struct arch_attn_plan *a = &s->m->plan.attn;
     const struct attn_weights *w = &s->m->layer[i].attn;
-    const struct op_rope rope = { a->dim_k, a->n_rot, s->m->rope_freq, a->rope == ROPE_PAIRS, 0 };
+    const struct op_rope rope = { a->dim_k, a->n_rot, s->m->layer[i].rope_freq, a->rope == ROPE_PAIRS, 0 };
     struct tensor k = dev_scratch(s->d, w->k.ne[1], x.ne[1]);
     struct tensor v = dev_scratch(s->d, w->v.ne[1], x.ne[1]);
 
@@ -449,7 +449,7 @@ enum err_code model_drafter_reserve(struct model_drafter *d, int n_seq, int64_t 
     const size_t rows = DRAFT_ROWS + (size_t)n_seq * (MODEL_GUESSES_MAX + 1), n = (size_t)n_seq;
 
     assert(d->state == NULL);
-    if (state_open(&d->state, dev, &d->net.plan, &so, e) != ERR_OK)
+    if (state_open(&d->state, &(struct state_place){ &dev, 1, NULL }, &d->net.plan, &so, e) != ERR_OK)
         return e->code;
     d->n_seq = n_seq;
     d->n_saved = n_saved;

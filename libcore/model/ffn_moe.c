@@ -120,7 +120,8 @@ static void count_uses(const struct step *s, int layer, struct tensor logits, co
                        const int32_t *expert)
 {
     struct dev *d = s->d;
-    uint64_t *uses = s->m->uses + (int64_t)layer * route->n_expert;
+    const int on = s->m->on[layer];
+    uint64_t *uses = s->m->uses[on] + (int64_t)(layer - s->m->first[on]) * route->n_expert;
     int64_t n = logits.ne[1];
     int n_used = route->n_used, n_expert = route->n_expert;
     int some = route->n_group > 1 ? n_expert / route->n_group * route->n_group_used : n_expert;
@@ -158,7 +159,7 @@ void model_ffn_moe(const struct step *s, int layer, struct tensor y, struct tens
     moe.adapt = model_adapt_moe(s, &moe, false, &adapt);
     model_mul(s, logits, w->router, x);
     op_route(d, expert, weight, logits, &route);
-    if (s->m->uses != NULL)
+    if (s->m->count_sets > 0)
         count_uses(s, layer, logits, &route, expert);
     if (m->n_latent > 0) {
         in = dev_scratch(d, m->n_latent, n);

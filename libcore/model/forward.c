@@ -34,13 +34,18 @@ static struct tensor tap_of(const struct model_step *st, int tap, int layer, int
     return rows_at(t->rows + (int64_t)tap * t->rows_max * n_embd, n_embd, n);
 }
 
-static void keep_taps(struct dev *d, const struct model_step *st, int layer, struct tensor x)
+/* The drafter is on the last device. */
+static void keep_taps(const struct step *s, const struct model_step *st, int layer, struct tensor x)
 {
     for (int i = 0; st->taps != NULL && i < st->taps->n; i++) {
         struct tensor to = tap_of(st, i, layer, x.ne[0], x.ne[1]);
 
-        if (to.data != NULL)
-            dev_copy(d, to.data, x.data, (size_t)(x.ne[0] * x.ne[1]) * sizeof(float));
+        if (to.data == NULL)
+            continue;
+        if (s->d == s->m->dev)
+            dev_copy(s->d, to.data, x.data, (size_t)(x.ne[0] * x.ne[1]) * sizeof(float));
+        else
+            dev_pass(s->d, s->m->dev, to, x);
     }
 }
 
@@ -186,13 +191,52 @@ static bool picks_all(const struct model_step *st)
     return i == st->rows->n;
 }
 
+/* What stands beside the residual stream goes with it; only the second half is read there. */
+static void pass_beside(struct step *s, struct dev *to)
+{
+    const int64_t n_embd = s->m->plan.n_embd, n = s->beside.ne[1];
+    const size_t mark = dev_mark(s->d);
+    struct tensor from = dev_scratch(s->d, n_embd, n), beside = dev_scratch(to, 2 * n_embd, n);
+    struct tensor there = dev_scratch(to, n_embd, n);
+
+    op_heads_pick(s->d, from, op_cols(s->beside, n_embd, n_embd), n_embd, n_embd, 0);
+    dev_pass(s->d, to, there, from);
+    op_heads_pick(to, op_cols(beside, n_embd, n_embd), there, n_embd, n_embd, 0);
+    s->beside = beside;
+    dev_release(s->d, mark);
+}
+
+/* The step goes on where the layer is; x there. */
+static struct tensor go_to(struct step *s, int layer, struct tensor x)
+{
+    struct dev *to = model_dev_of(s->m, layer);
+
+    if (to == s->d)
+        return x;
+    struct tensor y = dev_scratch(to, x.ne[0], x.ne[1]);
+
+    dev_pass(s->d, to, y, x);
+    if (s->m->plan.front)
+        pass_beside(s, to);
+    s->d = to;
+    return y;
+}
+
+/* Devices that record get a first part of their layers early. */
+static bool is_early(const struct model *m, int layer)
+{
+    const int *first = m->first + m->on[layer];
+
+    return layer == first[0] + (first[1] - first[0] - 1) / 10;
+}
+
 /* False: the step was given up. */
 static bool walk_layers(struct step *s, const struct model_step *st)
 {
     const struct model *m = s->m;
-    struct dev *d = s->d;
+    struct dev *d = s->d = m->part[0];
     int64_t n_embd = m->plan.n_embd, width = arch_plan_width(&m->plan);
-    struct tensor x = dev_scratch(d, width, st->rows->n), last = dev_scratch(d, n_embd, st->rows->n);
+    struct tensor x = dev_scratch(d, width, st->rows->n), last = dev_scratch(m->dev, n_embd, st->rows->n);
     float *hidden = st->hidden;
 
     op_embed(d, op_cols(x, 0, n_embd), m->embd, st->rows->token, NULL, m->plan.embd_scale);
@@ -206,15 +250,17 @@ static bool walk_layers(struct step *s, const struct model_step *st)
     }
     hidden = note_hidden(d, st, hidden, x);
     for (int i = 0; i < m->plan.n_layer; i++) {
-        size_t mark = dev_mark(d);
+        x = go_to(s, i, x);
+        d = s->d;
+        const size_t mark = dev_mark(d);
 
         if (dev_stopped(d))
             return false;
         model_layer(s, i, x);
         hidden = note_hidden(d, st, hidden, x);
-        keep_taps(d, st, i, x);
+        keep_taps(s, st, i, x);
         dev_release(d, mark);
-        if (i == (m->plan.n_layer - 1) / 10)
+        if (is_early(m, i))
             dev_submit(d);
     }
     if (st->hidden != NULL) {
@@ -285,26 +331,31 @@ static void cut_parts(struct step *s, struct op_seq *seq)
     s->part[1].seq = rest;
 }
 
+static void may_stop(const struct model *m, bool (*stop)(void))
+{
+    for (int i = 0; i < m->n_dev; i++)
+        dev_may_stop(m->part[i], stop);
+}
+
 enum err_code model_forward(const struct model *m, struct state *s, const struct model_step *st, struct err *e)
 {
     struct step step = { .m = m,
-                         .d = m->dev,
                          .state = s,
                          .rows = st->rows,
                          .choice = st->parts + 2 * (int64_t)st->rows->n_seq,
                          .table_row = st->table_row,
                          .adapt = st->adapt };
 
-    dev_begin(m->dev);
+    model_begin(m);
     model_fold(&step);
     for (int i = 0; i < st->rows->n_seq; i++)
         state_prepare(s, st->rows->seq[i].slot, st->rows->seq[i].n);
     cut_parts(&step, st->parts);
-    dev_may_stop(m->dev, st->stop);
+    may_stop(m, st->stop);
     const bool whole = walk_layers(&step, st);
-    dev_may_stop(m->dev, NULL);
+    may_stop(m, NULL);
     if (!whole) {
-        if (dev_end(m->dev, e))
+        if (model_end(m, e))
             return e->code;
         return err_set(e, ERR_CANCEL, "interrupted");
     }
@@ -312,7 +363,7 @@ enum err_code model_forward(const struct model *m, struct state *s, const struct
         state_note_tokens(s, st->rows->seq[i].slot, st->rows->token + st->rows->seq[i].row, st->rows->seq[i].n);
     for (int i = 0; i < st->rows->n_seq; i++)
         state_advance(s, st->rows->seq[i].slot, st->rows->seq[i].n, st->rows->seq[i].drafts);
-    return dev_end(m->dev, e);
+    return model_end(m, e);
 }
 
 /* The memory that a step of n rows of n_seq sequences takes; the first has all but one of the others each, and ends
@@ -323,7 +374,7 @@ static void measure_step(struct step *step, struct op_seq *seq, int n_seq, int n
     const struct op_rows r = { n, NULL, NULL, n_seq, seq };
     const uint32_t *const mask[1] = { NULL };
     const struct op_top top = { .k = 1, .mask = mask };
-    const struct model_step st = { .rows = &r, .n_pick = n_pick, .top = dev_is_host(step->d) ? NULL : &top };
+    const struct model_step st = { .rows = &r, .n_pick = n_pick, .top = dev_is_host(step->m->dev) ? NULL : &top };
 
     for (int i = 0; i < n_seq; i++)
         seq[i] = (struct op_seq){ .n = 1 };
@@ -332,7 +383,7 @@ static void measure_step(struct step *step, struct op_seq *seq, int n_seq, int n
     step->rows = &r;
     step->n_part = 2;
     step->part[0] = step->part[1] = r;
-    dev_begin(step->d);
+    model_begin(step->m);
     (void)walk_layers(step, &st);
 }
 
@@ -346,30 +397,36 @@ static void measure_both(struct step *step, struct op_seq *seq, int n, int n_pic
         measure_step(step, seq, n_seq < n ? n_seq : n, n, n_pick);
 }
 
+static void measure_all(const struct model *m, bool on)
+{
+    for (int i = 0; i < m->n_dev; i++)
+        dev_measure(m->part[i], on);
+    if (m->host != NULL)
+        dev_measure(m->host, on);
+}
+
 enum err_code model_reserve(const struct model *m, struct state *s, int rows, int logits, int adapt_rank, struct err *e)
 {
     enum { EACH = 64 }; /* small steps may take more than large ones: kernels share work otherwise */
     const struct op_terms terms = { .max = 1, .floats = adapt_rank };
     const struct model_adapt adapt = { NULL, terms, terms };
-    struct step step = { .m = m, .d = m->dev, .state = s, .adapt = adapt_rank > 0 ? &adapt : NULL };
+    struct step step = { .m = m, .state = s, .adapt = adapt_rank > 0 ? &adapt : NULL };
     struct op_seq *seq = calloc((size_t)state_slots(s), sizeof *seq);
 
     if (seq == NULL)
         return err_nomem(e);
-    dev_measure(m->dev, true);
-    if (m->host != NULL)
-        dev_measure(m->host, true);
+    measure_all(m, true);
     for (int n = 1; n < rows; n += n < EACH ? 1 : n)
         measure_both(&step, seq, n, n < logits ? n : logits);
     measure_both(&step, seq, rows, logits);
-    dev_begin(m->dev);
+    model_begin(m);
     model_replay_measure(&step);
     free(seq);
-    dev_measure(m->dev, false);
-    if (m->host != NULL) {
-        dev_measure(m->host, false);
-        if (dev_reserve(m->host, dev_scratch_peak(m->host), e))
+    measure_all(m, false);
+    if (m->host != NULL && dev_reserve(m->host, dev_scratch_peak(m->host), e))
+        return e->code;
+    for (int i = 0; i < m->n_dev; i++)
+        if (dev_reserve(m->part[i], dev_scratch_peak(m->part[i]), e))
             return e->code;
-    }
-    return dev_reserve(m->dev, dev_scratch_peak(m->dev), e);
+    return ERR_OK;
 }

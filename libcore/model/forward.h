@@ -4,12 +4,24 @@
 #define MODEL_FORWARD_H
 #include "base/base.h"
 #include "ops/ops.h"
+#include "state/state.h"
 
 struct model;
 struct arch_plan;
 struct state;
 
-struct dev *model_dev(const struct model *m);
+struct dev *model_dev(const struct model *m); /* the last one: of logits and hidden rows */
+int model_n_devs(const struct model *m);
+struct dev *model_part(const struct model *m, int i);  /* device i of them */
+struct state_place model_place(const struct model *m); /* where its layers lie */
+struct model_weights;
+const struct model_weights *model_part_weights(const struct model *m, int i); /* of device i, for its layers */
+/* Whether another device may begin with this layer. */
+bool model_may_cut(const struct arch_plan *p, int layer);
+/* first[0 .. n_dev]: the first layer of each device, and past the last; by their shares of the layers, NULL: even ones.
+ * ERR_ARG: there are not as many ranges. */
+MUST_CHECK enum err_code model_cut(int *first, const struct arch_plan *p, int n_dev, const double *share,
+                                   struct err *e);
 struct dev *model_host(const struct model *m); /* the device of experts on the host; NULL: there are none */
 bool model_is_dry(const struct model *m);      /* model_placement.dry_run: it computes nothing */
 int model_step_rows(const struct model *m);    /* model_placement.step_rows */
@@ -17,8 +29,8 @@ const struct arch_plan *model_plan(const struct model *m);
 int model_table_rows(const struct model *m); /* rows of an n-gram table that a token takes; 0: there is none */
 int64_t model_expert_bytes(const struct model *m, int layer); /* of one routed expert; 0: none in this layer */
 
-/* The rows of the residual stream that a step leaves on the device for a drafter, until the next step. `rows` has n
- * parts, one for each layer; row i of the step is row i of each part. */
+/* The rows of the residual stream that a step leaves on the last device for a drafter, until the next step. `rows` has
+ * n parts, one for each layer; row i of the step is row i of each part. */
 struct model_taps {
     const int *layer; /* [n]: after this one; n_layer: after the final norm */
     int n, rows_max;

@@ -92,6 +92,7 @@ struct table_weights {
 };
 
 struct layer_weights {
+    const float *rope_freq;           /* [n_rot / 2] on the layer's device */
     const float *mix_norm, *ffn_norm; /* [n_embd]; NULL with several streams */
     const float *front_norm;          /* [2 n_embd]; this and front_mix if arch_plan.front */
     struct tensor front_mix;          /* n_embd -> n_embd */
@@ -117,25 +118,43 @@ struct nextn_weights {
 
 struct model {
     const struct gguf *gguf;
-    struct dev *dev;
-    struct dev *host; /* computes experts that stay on the host; NULL: there are none */
+    struct dev *part[DEV_LIST_MAX]; /* contiguous ranges of layers lie on these, */
+    int n_dev;                      /* the first n_dev; at least 1 once it is open */
+    uint8_t *on;                    /* [n_layer] layer i on part[on[i]] */
+    struct dev *dev;                /* the last of them: of the head, the logits and what guesses from hidden rows */
+    struct dev *host;               /* computes experts that stay on the host; NULL: there are none */
     struct arena arena;
     struct arch_plan plan;
     struct model_info info;
-    struct tensor embd, head;
+    struct tensor embd;      /* on the first device */
+    struct tensor embd_last; /* the same matrix on the last device, for drafters; with model_opts.nextn by ids */
+    struct tensor head;
     const float *out_norm; /* NULL: out_streams */
     struct streams_weights out_streams;
     struct table_weights table;
-    const float *rope_freq;      /* [n_rot / 2] */
     struct layer_weights *layer; /* [n_layer] */
     struct nextn_weights *nextn; /* NULL: none, or not asked for */
     bool *multiplied;            /* [tensors of the file] matrices of products, and the token embedding */
-    struct model_weights bytes;
-    uint64_t *uses; /* [n_layer][n_expert] on the device; NULL: not counted */
-    int count_sets; /* model_placement */
-    int step_rows;  /* model_placement */
-    bool dry_run;   /* model_placement */
+    struct model_weights bytes, bytes_on[DEV_LIST_MAX]; /* of all, and for the layers of each device */
+    uint64_t *uses[DEV_LIST_MAX]; /* [layers of the device][n_expert] on each device; NULL: not counted */
+    int first[DEV_LIST_MAX + 1];  /* layer of each device, and past the last */
+    int count_sets;               /* model_placement */
+    int step_rows;                /* model_placement */
+    bool dry_run;                 /* model_placement */
 };
+
+static inline struct dev *model_dev_of(const struct model *m, int layer)
+{
+    return m->part[m->on[layer]];
+}
+/* devices.c: opens the devices, shares out the layers; the plan is known. close: what that took. */
+MUST_CHECK enum err_code model_open_devices(struct model *m, const struct model_opts *o, struct err *e);
+void model_close_devices(struct model *m);
+MUST_CHECK enum err_code model_one_dev(struct dev **out, const struct model_opts *o, struct err *e);
+MUST_CHECK enum err_code model_count_uses(struct model *m, struct err *e); /* room for them */
+/* A step begins, or ends, on all devices; the error names the one that failed. */
+void model_begin(const struct model *m);
+MUST_CHECK enum err_code model_end(const struct model *m, struct err *e);
 
 /* Finds and checks tensors; the first failure is kept in *e. */
 struct binder {
@@ -195,7 +214,7 @@ void model_bind_moe(struct moe_weights *w, const struct arch_plan *p, struct bin
 /* One step of the forward pass and what it works on. */
 struct step {
     const struct model *m;
-    struct dev *d;
+    struct dev *d; /* of the layer in hand */
     struct state *state;
     const struct op_rows *rows;
     struct op_seq *choice; /* room for 2 * rows->n_seq, for attention that chooses blocks */

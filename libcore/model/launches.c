@@ -219,7 +219,8 @@ uint64_t model_launches(const struct model *m)
     struct dev_launched l[DEV_LAUNCHED_MAX];
     uint64_t all = 0;
 
-    for (int i = dev_launched(m->dev, l, DEV_LAUNCHED_MAX) - 1; i >= 0; i--)
-        all += l[i].fusion ? 0 : l[i].n;
+    for (int k = 0; k < m->n_dev; k++)
+        for (int i = dev_launched(m->part[k], l, DEV_LAUNCHED_MAX) - 1; i >= 0; i--)
+            all += l[i].fusion ? 0 : l[i].n;
     return all;
 }

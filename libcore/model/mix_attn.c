@@ -68,7 +68,7 @@ static void attend_chosen(const struct step *s, int layer, struct tensor o, stru
     const struct op_index a = {
         ratio,           p->index.budget / ratio,
         p->index.n_head, w->index_k_norm,
-        p->norm_eps,     { dim, p->attn.n_rot, s->m->rope_freq, p->attn.rope == ROPE_PAIRS, 0 }
+        p->norm_eps,     { dim, p->attn.n_rot, s->m->layer[layer].rope_freq, p->attn.rope == ROPE_PAIRS, 0 }
     };
     struct dev *d = s->d;
     struct tensor iq = dev_scratch(d, w->index_q.ne[1], x.ne[1]), ik = dev_scratch(d, dim, x.ne[1]);
@@ -95,7 +95,7 @@ void model_mix_attn(const struct step *s, int layer, struct tensor y, struct ten
     const struct arch_attn_plan *a = &p->attn;
     const struct attn_weights *w = &s->m->layer[layer].attn;
     const struct op_kv *kv = state_kv(s->state, layer);
-    const struct op_rope rope = { a->dim_k, a->n_rot, s->m->rope_freq, a->rope == ROPE_PAIRS, 0 };
+    const struct op_rope rope = { a->dim_k, a->n_rot, s->m->layer[layer].rope_freq, a->rope == ROPE_PAIRS, 0 };
     struct dev *d = s->d;
     int64_t n = x.ne[1], n_q = (int64_t)a->n_head * a->dim_k;
     struct tensor q = dev_scratch(d, n_q, n), gate = q;

@@ -108,7 +108,8 @@ void model_mix_mla(const struct step *s, int layer, struct tensor y, struct tens
     struct tensor row = dev_scratch(d, key, n), low = op_cols(row, 0, m->rank);
     struct tensor o = dev_scratch(d, heads * m->rank, n), v = dev_scratch(d, heads * m->dim_v, n);
     struct tensor q_a = dev_scratch(d, m->rank_q, n), gate = dev_scratch(d, m->head_gate ? heads : 0, n);
-    const struct op_rope rope = { key, p->attn.n_rot, s->m->rope_freq, p->attn.rope == ROPE_PAIRS, m->rank };
+    const struct op_rope rope = { key, p->attn.n_rot, s->m->layer[layer].rope_freq, p->attn.rope == ROPE_PAIRS,
+                                  m->rank };
 
     model_muls(s,
                (const struct op_product[]){

@@ -24,6 +24,13 @@ static const struct {
     { MIX_CONV, model_bind_conv },
 };
 
+/* What follows lies on device k. */
+static void bind_on(struct model *m, struct binder *b, int k)
+{
+    b->dev = m->part[k];
+    b->bytes = &m->bytes_on[k];
+}
+
 static void bind_layer(struct model *m, struct binder *b, const struct model_experts *place, int i)
 {
     struct layer_weights *w = &m->layer[i];
@@ -31,6 +38,7 @@ static void bind_layer(struct model *m, struct binder *b, const struct model_exp
     int n_expert = m->plan.moe.n_expert;
 
     b->layer = i;
+    bind_on(m, b, m->on[i]);
     b->here = m->host != NULL && l->ffn == FFN_MOE && place->n_here[i] < n_expert ? place->here + (int64_t)i * n_expert
                                                                                   : NULL;
     if (m->plan.front && l->ffn != FFN_NONE) {
@@ -100,11 +108,93 @@ static void bind_nextns(struct model *m, struct binder *b, bool wanted)
             err_nomem(b->e);
             return;
         }
+        bind_on(m, b, m->n_dev - 1);
+        m->nextn->layer.rope_freq = m->layer[m->plan.n_layer - 1].rope_freq;
         bind_nextn(m, b, m->plan.n_layer, m->nextn);
     }
     b->dev = NULL;
     for (int i = m->nextn != NULL; i < m->plan.n_nextn && b->e->code == ERR_OK; i++)
         bind_nextn(m, b, m->plan.n_layer + i, &(struct nextn_weights){ .mix = { .data = NULL } });
+}
+
+/* The embedding lies on the first device, the head on the last; a drafter there needs the embedding, too. */
+static void bind_ends(struct model *m, struct binder *b, const struct model_opts *o)
+{
+    const struct arch_plan *p = &m->plan;
+    const int64_t n_rows = p->n_vocab + p->n_meta;
+    const int last = m->n_dev - 1;
+    const bool by_ids = o->nextn && m->info.n_nextn > 0;
+
+    if (bind_has(b, "output.weight")) {
+        m->embd = bind_rows(b, "token_embd.weight", p->n_embd, n_rows, by_ids && last == 0);
+        bind_on(m, b, last);
+        m->embd_last = last == 0 ? m->embd : bind_rows(b, "token_embd.weight", p->n_embd, n_rows, by_ids);
+        if (last > 0)
+            m->bytes_on[last].host[MODEL_EMBEDDING] = 0; /* counted with the first */
+        m->head = bind_mat(b, "output.weight", p->n_embd, p->n_vocab, 1);
+    } else {
+        if (last > 0)
+            m->embd = bind_rows(b, "token_embd.weight", p->n_embd, n_rows, false);
+        bind_on(m, b, last);
+        b->as_stored = true; /* its rows are read, too */
+        m->head = m->embd_last = bind_mat(b, "token_embd.weight", p->n_embd, n_rows, 1);
+        m->head.ne[1] = p->n_vocab;
+        b->as_stored = o->placement.as_stored;
+        if (last == 0)
+            m->embd = m->embd_last;
+    }
+    if (p->streams.n > 1)
+        model_bind_streams(&m->out_streams, p, "output_hc", b);
+    else
+        m->out_norm = bind_vec(b, p->out_norm, p->n_embd);
+}
+
+/* Each device has the rotary frequencies. */
+static enum err_code bind_freq(struct model *m, struct binder *b, struct err *e)
+{
+    const int n = m->plan.attn.n_rot / 2 + 1;
+    float *freq = arena_array(&m->arena, (size_t)n, sizeof *freq);
+
+    if (freq == NULL)
+        return err_nomem(e);
+    for (int i = 0; i < n - 1; i++)
+        freq[i] = (float)(1.0 / pow((double)m->plan.attn.rope_base, 2.0 * i / m->plan.attn.n_rot));
+    for (int k = 0; k < m->n_dev; k++) {
+        bind_on(m, b, k);
+        const float *there = bind_own(b, "rope_freqs", freq, n);
+
+        for (int i = m->first[k]; i < m->first[k + 1]; i++)
+            m->layer[i].rope_freq = there;
+    }
+    bind_on(m, b, 0);
+    return ERR_OK;
+}
+
+/* The devices in turns: one takes weights while those of the others are on their way. */
+static enum err_code bind_layers(struct model *m, struct binder *b, const struct model_opts *o)
+{
+    const uint64_t n = (uint64_t)m->plan.n_layer;
+    uint64_t done = 0;
+
+    for (int at = 0; done < n && b->e->code == ERR_OK; at++)
+        for (int k = 0; k < m->n_dev && b->e->code == ERR_OK; k++) {
+            if (m->first[k] + at >= m->first[k + 1])
+                continue;
+            bind_layer(m, b, o->placement.experts, m->first[k] + at);
+            if (b->e->code == ERR_OK && !progress_tick(o->progress, ++done, n))
+                return err_set(b->e, ERR_CANCEL, "interrupted");
+        }
+    return b->e->code;
+}
+
+static void add_bytes(struct model_weights *all, const struct model_weights *w)
+{
+    for (int c = 0; c < MODEL_N_CLASSES; c++) {
+        all->device[c] += w->device[c];
+        all->host[c] += w->host[c];
+    }
+    all->copied += w->copied;
+    all->laid += w->laid;
 }
 
 static enum err_code bind_all(struct model *m, const struct gguf *g, const struct model_opts *o, struct err *e)
@@ -113,47 +203,28 @@ static enum err_code bind_all(struct model *m, const struct gguf *g, const struc
     struct binder b = { .g = g,
                         .arena = &m->arena,
                         .e = e,
-                        .dev = m->dev,
                         .host = m->host,
                         .layer = -1,
                         .n_layer = p->n_layer,
                         .copy = o->placement.copy_weights,
                         .as_stored = o->placement.as_stored,
-                        .bytes = &m->bytes,
                         .used = arena_array(&m->arena, gguf_n_tensors(g), sizeof(bool)),
                         .multiplied = arena_array(&m->arena, gguf_n_tensors(g), sizeof(bool)) };
-    float *freq;
 
     e->code = ERR_OK;
     m->layer = arena_array(&m->arena, (size_t)p->n_layer, sizeof *m->layer);
-    freq = arena_array(&m->arena, (size_t)p->attn.n_rot / 2 + 1, sizeof *freq);
-    if (m->layer == NULL || freq == NULL || b.used == NULL || b.multiplied == NULL)
+    if (m->layer == NULL || b.used == NULL || b.multiplied == NULL)
         return err_nomem(e);
     m->multiplied = b.multiplied;
-    for (int i = 0; i < p->attn.n_rot / 2; i++)
-        freq[i] = (float)(1.0 / pow((double)p->attn.rope_base, 2.0 * i / p->attn.n_rot));
-    m->rope_freq = bind_own(&b, "rope_freqs", freq, p->attn.n_rot / 2 + 1);
-    if (bind_has(&b, "output.weight")) {
-        m->embd =
-            bind_rows(&b, "token_embd.weight", p->n_embd, p->n_vocab + p->n_meta, o->nextn && m->info.n_nextn > 0);
-        m->head = bind_mat(&b, "output.weight", p->n_embd, p->n_vocab, 1);
-    } else {
-        b.as_stored = true; /* its rows are read, too */
-        m->head = m->embd = bind_mat(&b, "token_embd.weight", p->n_embd, p->n_vocab + p->n_meta, 1);
-        m->head.ne[1] = p->n_vocab;
-        b.as_stored = o->placement.as_stored;
-    }
-    if (p->streams.n > 1)
-        model_bind_streams(&m->out_streams, p, "output_hc", &b);
-    else
-        m->out_norm = bind_vec(&b, p->out_norm, p->n_embd);
-    for (int i = 0; i < p->n_layer && e->code == ERR_OK; i++) {
-        bind_layer(m, &b, o->placement.experts, i);
-        if (e->code == ERR_OK && !progress_tick(o->progress, (uint64_t)i + 1, (uint64_t)p->n_layer))
-            return err_set(e, ERR_CANCEL, "interrupted");
-    }
+    if (bind_freq(m, &b, e))
+        return e->code;
+    bind_ends(m, &b, o);
+    if (bind_layers(m, &b, o) == ERR_CANCEL)
+        return e->code;
     bind_nextns(m, &b, o->nextn);
     bind_unread(&b, p->n_layer + p->n_nextn, p->n_unread);
+    for (int k = 0; k < m->n_dev; k++)
+        add_bytes(&m->bytes, &m->bytes_on[k]);
     return bind_all_used(&b);
 }
 
@@ -178,30 +249,6 @@ static void fill_info(struct model *m, const struct gguf *g)
     f->simd = dev_simd(m->dev);
 }
 
-static enum err_code open_dev(struct dev **out, const char *name, const struct model_opts *o, struct err *e)
-{
-    const struct dev_opts dev_opts = {
-        .n_threads = o->n_threads, .acts = o->acts, .dry_run = o->placement.dry_run, .absent = o->placement.absent
-    };
-
-    return dev_open(out, name == NULL ? "cpu" : name, &dev_opts, e);
-}
-
-static enum err_code open_devices(struct model *m, const struct model_opts *o, struct err *e)
-{
-    bool split = false;
-
-    m->step_rows = o->placement.step_rows;
-    for (int i = 0; o->placement.experts != NULL && i < o->placement.experts->n_layer; i++)
-        split |= m->plan.layer[i].ffn == FFN_MOE && o->placement.experts->n_here[i] < o->placement.experts->n_expert;
-    if (open_dev(&m->dev, o->device, o, e) || (split && open_dev(&m->host, "cpu", o, e)))
-        return e->code;
-    if (o->placement.weight_bytes > 0 && !dev_reserve_weights(m->dev, (size_t)o->placement.weight_bytes))
-        return err_set(e, ERR_NOMEM, "out of memory: %.2f GB of weights do not fit device %s",
-                       (double)o->placement.weight_bytes / 1e9, dev_name(m->dev));
-    return ERR_OK;
-}
-
 /* Copies take memory as they are filled: that it is not there has to be found out before. A dry run says how much. */
 static enum err_code check_room(const struct model *m, const struct gguf *g, const struct model_opts *o, struct err *e)
 {
@@ -215,7 +262,7 @@ static enum err_code check_room(const struct model *m, const struct gguf *g, con
     look.progress = NULL;
     look.n_threads = 1;
     look.placement.count_sets = 0;
-    look.placement.weight_bytes = 0;
+    look.placement.weight_bytes = NULL;
     if (model_open(&dry, g, &look, e))
         return e->code;
     bytes = dry->bytes.copied;
@@ -224,15 +271,6 @@ static enum err_code check_room(const struct model *m, const struct gguf *g, con
         return err_set(e, ERR_NOMEM, "out of memory: a copy of %.2f GB of weights, and %.2f GB are free",
                        (double)bytes / 1e9, (double)left / 1e9);
     return ERR_OK;
-}
-
-static enum err_code count_uses(struct model *m, struct err *e)
-{
-    size_t n = (size_t)m->plan.n_layer * (size_t)m->plan.moe.n_expert * sizeof *m->uses;
-
-    if (n > 0)
-        m->uses = dev_alloc(m->dev, n);
-    return n == 0 || m->uses != NULL ? ERR_OK : err_nomem(e);
 }
 
 static enum err_code use_experts(struct model *m, int n_used, struct err *e)
@@ -256,11 +294,11 @@ static enum err_code open_parts(struct model *m, const struct gguf *g, const str
     const double from = clock_ms();
     double opened;
 
-    if (arch_plan_make(&m->plan, g, e) || use_experts(m, o->n_used, e) || open_devices(m, o, e))
+    if (arch_plan_make(&m->plan, g, e) || use_experts(m, o->n_used, e) || model_open_devices(m, o, e))
         return e->code;
     m->info.n_nextn = m->plan.nextn_mixer == MIX_ATTN ? m->plan.n_nextn : 0;
     opened = clock_ms();
-    if ((o->placement.count_sets > 0 && count_uses(m, e)) || check_room(m, g, o, e) || bind_all(m, g, o, e))
+    if ((o->placement.count_sets > 0 && model_count_uses(m, e)) || check_room(m, g, o, e) || bind_all(m, g, o, e))
         return e->code;
     fill_info(m, g);
     m->info.device_ms = opened - from;
@@ -291,6 +329,7 @@ enum err_code model_open(struct model **out, const struct gguf *g, const struct 
     if (m == NULL)
         return err_nomem(e);
     m->count_sets = o->placement.count_sets;
+    m->step_rows = o->placement.step_rows;
     m->dry_run = o->placement.dry_run;
     if (open_parts(m, g, o, e)) {
         model_close(m);
@@ -305,10 +344,7 @@ void model_close(struct model *m)
 {
     if (m == NULL)
         return;
-    if (m->dev != NULL)
-        dev_free(m->dev, m->uses, (size_t)m->plan.n_layer * (size_t)m->plan.moe.n_expert * sizeof *m->uses);
-    dev_close(m->dev);
-    dev_close(m->host);
+    model_close_devices(m);
     arena_free(&m->arena);
     free(m);
 }
@@ -316,11 +352,6 @@ void model_close(struct model *m)
 const struct model_info *model_info(const struct model *m)
 {
     return &m->info;
-}
-
-struct dev *model_dev(const struct model *m)
-{
-    return m->dev;
 }
 
 int64_t model_expert_bytes(const struct model *m, int layer)
@@ -364,45 +395,9 @@ const struct model_weights *model_weights(const struct model *m)
     return &m->bytes;
 }
 
-int64_t model_device_used(const struct model *m)
-{
-    struct dev_memory mem = dev_memory(m->dev);
-
-    return mem.free_bytes < 0 ? -1 : mem.total_bytes - mem.free_bytes;
-}
-
 int model_n_expert(const struct model *m)
 {
     return m->plan.moe.n_expert;
-}
-
-void model_uses(const struct model *m, uint64_t *out)
-{
-    size_t n = (size_t)m->plan.n_layer * (size_t)m->plan.moe.n_expert;
-
-    if (n > 0)
-        dev_copy(m->dev, out, m->uses, n * sizeof *out);
-}
-
-void model_forget_uses(struct model *m)
-{
-    if (m->uses != NULL)
-        dev_zero(m->dev, m->uses, (size_t)m->plan.n_layer * (size_t)m->plan.moe.n_expert * sizeof *m->uses);
-}
-
-int model_timings(const struct model *m, struct model_timing *out, int max)
-{
-    struct dev_timing t[64];
-    int n = dev_timings(m->dev, t, max < 64 ? max : 64);
-
-    for (int i = 0; i < n; i++)
-        out[i] = (struct model_timing){ t[i].op, t[i].calls, t[i].ns };
-    return n;
-}
-
-void model_time(struct model *m, bool on)
-{
-    dev_time(m->dev, on);
 }
 
 enum err_code model_read_speed(struct model_reads *r, const struct model_opts *o, int64_t bytes, struct err *e)
@@ -410,7 +405,7 @@ enum err_code model_read_speed(struct model_reads *r, const struct model_opts *o
     size_t n = bytes < DEV_READ_UNIT ? DEV_READ_UNIT : (size_t)bytes / DEV_READ_UNIT * DEV_READ_UNIT;
     struct dev *d;
 
-    if (open_dev(&d, o->device, o, e) != ERR_OK)
+    if (model_one_dev(&d, o, e) != ERR_OK)
         return e->code;
     dev_may_stop(d, r->stop);
     enum err_code code = dev_read_speed(d, n, r->bytes_per_s, r->reps, e);

@@ -243,9 +243,8 @@ enum err_code model_drafter_mtp(struct model_drafter **out, const struct model *
     d->net.plan = m->plan;
     d->net.plan.n_layer = 1;
     d->net.plan.layer[0] = (struct arch_layer_plan){ MIX_ATTN, like->ffn, like->n_ff };
-    d->net.rope_freq = m->rope_freq;
     d->net.layer = &m->nextn->layer;
-    d->embd = w->embd.data != NULL ? w->embd : m->embd;
+    d->embd = w->embd.data != NULL ? w->embd : m->embd_last;
     d->head = w->head.data != NULL ? w->head : m->head;
     d->mix = w->mix;
     d->embd_norm = w->embd_norm;

@@ -52,13 +52,16 @@ static void replay_rows(const struct step *s, int slot, int64_t pos, int n, bool
 {
     const struct op_seq seq = { .slot = slot, .pos = pos, .again = n };
     const struct op_rows rows = { .n_seq = 1, .seq = &seq };
+    struct step step = *s;
 
+    s = &step;
     for (int i = 0; n > 0 && i < s->m->plan.n_layer; i++) {
         model_scan_fn *scan = scan_of(s->m->plan.layer[i].mixers);
-        size_t mark = dev_mark(s->d);
 
         if (scan == NULL)
             continue;
+        step.d = model_dev_of(s->m, i);
+        const size_t mark = dev_mark(s->d);
         struct state_rec mem = on_base ? state_base(s->state, i) : state_live(s->state, i);
         mem.conv.log.most = mem.rec.log.most = mem.table.log.most = state_log_rows(s->state);
         struct tensor in = dev_scratch(s->d, arch_plan_input_floats(&s->m->plan, i), 0);
@@ -98,25 +101,25 @@ static void commit_rows(const struct step *s, int slot)
 
 enum err_code model_commit(const struct model *m, struct state *s, int slot, struct err *e)
 {
-    const struct step step = { .m = m, .d = m->dev, .state = s };
+    const struct step step = { .m = m, .state = s };
 
     if (state_again(s, slot) == 0)
         return ERR_OK;
-    dev_begin(m->dev);
+    model_begin(m);
     commit_rows(&step, slot);
-    return dev_end(m->dev, e);
+    return model_end(m, e);
 }
 
 enum err_code model_undo(const struct model *m, struct state *s, int slot, int64_t n, struct err *e)
 {
-    const struct step step = { .m = m, .d = m->dev, .state = s };
+    const struct step step = { .m = m, .state = s };
 
     if (n <= state_again(s, slot) || !state_recurrent(s)) {
         state_settle(s, slot, n);
         return ERR_OK;
     }
-    dev_begin(m->dev);
+    model_begin(m);
     state_rewind(s, slot, n);
     commit_rows(&step, slot);
-    return dev_end(m->dev, e);
+    return model_end(m, e);
 }

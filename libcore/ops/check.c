@@ -745,6 +745,17 @@ static void check_begin(void *ctx)
     memset(c->of_op, 0, sizeof c->of_op);
 }
 
+/* What one mirror has becomes what the other has. */
+static void check_pass(void *from, void *to, struct tensor y, struct tensor x)
+{
+    struct check *a = from, *b = to;
+
+    if (y.data == NULL) /* it is measured */
+        return;
+    dev_pass(a->tested, b->tested, y, x);
+    memcpy(dev_check_mirror(b, y.data), dev_check_mirror(a, x.data), (size_t)(x.ne[0] * x.ne[1]) * sizeof(float));
+}
+
 static enum err_code check_end(void *ctx, struct err *e)
 {
     struct check *c = ctx;
@@ -790,8 +801,8 @@ static enum err_code check_read_speed(void *ctx, size_t n, double *bytes_per_s, 
     DEV_OPS(X).weights = check_weights, .weights_rows = check_weights_rows, .weights_some = check_weights_some, \
     .weights_copy = check_weights_copy, .reserve_weights = check_reserve_weights, .held = check_held, \
     .memory = check_memory, .is_host = host, .alloc = check_alloc, .free = check_free, .begin = check_begin, \
-    .end = check_end, .zero = check_zero, .copy = check_copy, .close = check_close, .simd = check_simd, \
-    .threads = check_threads, .read_speed = check_read_speed,
+    .end = check_end, .zero = check_zero, .copy = check_copy, .pass = check_pass, .close = check_close, \
+    .simd = check_simd, .threads = check_threads, .read_speed = check_read_speed,
 static const struct dev_table on_host = { REST(true) }, elsewhere = { REST(false) };
 #undef X
 

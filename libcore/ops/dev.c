@@ -105,7 +105,7 @@ static enum err_code open_absent(struct dev **out, const char *name, struct err 
     return keep_if_open(out, d, dev_absent_open(&d->impl, e));
 }
 
-enum err_code dev_check_name(const char *name, struct err *e)
+static enum err_code check_one_name(const char *name, struct err *e)
 {
     const char *const of = strncmp(name, "check:", 6) == 0 ? name + 6 : name;
 
@@ -121,8 +121,87 @@ enum err_code dev_check_name(const char *name, struct err *e)
     return no_such_device(of, e);
 }
 
+/* Letters of a name before ":N": those of one kind have the same. */
+static size_t kind_letters(const char *name)
+{
+    return strncmp(name, "check:", 6) == 0 ? 6 + strcspn(name + 6, ":") : strcspn(name, ":");
+}
+
+static bool same_kind(const char *a, const char *b)
+{
+    return kind_letters(a) == kind_letters(b) && strncmp(a, b, kind_letters(a)) == 0;
+}
+
+/* Cuts "A,B" into names, which are not checked. */
+static enum err_code cut_names(struct dev_list *out, const char *names, struct err *e)
+{
+    for (const char *at = names;; at++) {
+        const size_t n = strcspn(at, ",");
+
+        if (out->n == DEV_LIST_MAX)
+            return err_set(e, ERR_ARG, "%s: more than %d devices", names, DEV_LIST_MAX);
+        if (n == 0 && (at != names || at[n] == ','))
+            return err_set(e, ERR_ARG, "%s: a name is missing beside a comma", names);
+        if (n >= DEV_NAME_BYTES)
+            return no_such_device(at, e);
+        memcpy(out->name[out->n], at, n);
+        out->name[out->n++][n] = '\0';
+        at += n;
+        if (*at == '\0')
+            return ERR_OK;
+    }
+}
+
+enum err_code dev_check_name(const char *names, struct err *e)
+{
+    struct dev_list l = { 0 };
+
+    if (strcmp(names, "cuda:all") == 0)
+        return ERR_OK;
+    if (cut_names(&l, names, e))
+        return e->code;
+    for (int i = 0; i < l.n; i++) {
+        if (l.n > 1 && (strcmp(l.name[i], "auto") == 0 || strcmp(l.name[i], "cuda:all") == 0))
+            return err_set(e, ERR_ARG, "%s: %s stands alone", names, l.name[i]);
+        if (check_one_name(l.name[i], e))
+            return e->code;
+        if (!same_kind(l.name[0], l.name[i]))
+            return err_set(e, ERR_ARG, "%s: the devices of a model are of one kind, and %s is another", names,
+                           l.name[i]);
+    }
+    return ERR_OK;
+}
+
+static enum err_code list_gpus(struct dev_list *out, struct err *e)
+{
+    struct dev *d;
+
+    out->n = 0;
+    for (int i = 0; i < DEV_LIST_MAX; i++) {
+        (void)snprintf(out->name[i], sizeof out->name[i], "cuda:%d", i);
+        if (dev_open(&d, out->name[i], &(struct dev_opts){ .dry_run = true }, e) != ERR_OK)
+            return i > 0 && e->code == ERR_ARG ? ERR_OK : e->code;
+        dev_close(d);
+        out->n++;
+    }
+    return ERR_OK;
+}
+
+enum err_code dev_list_parse(struct dev_list *out, const char *names, struct err *e)
+{
+    struct dev_list l = { 0 };
+    const bool all = strcmp(names, "cuda:all") == 0;
+
+    if (dev_check_name(names, e) || (all ? list_gpus(&l, e) : cut_names(&l, names, e)))
+        return e->code;
+    *out = l;
+    return ERR_OK;
+}
+
 enum err_code dev_open(struct dev **out, const char *name, const struct dev_opts *o, struct err *e)
 {
+    if (strchr(name, ',') != NULL)
+        return err_set(e, ERR_ARG, "%s: one device is used here, not several", name);
     if (strncmp(name, "check:", 6) == 0)
         return open_check(out, name + 6, o, e);
     if (strcmp(name, "auto") == 0)
@@ -253,6 +332,16 @@ void dev_zero(struct dev *d, void *p, size_t n)
 void dev_copy(struct dev *d, void *to, const void *from, size_t n)
 {
     d->impl.table->copy(d->impl.ctx, to, from, n);
+}
+
+void dev_pass(struct dev *from, struct dev *to, struct tensor y, struct tensor x)
+{
+    assert(from->impl.table == to->impl.table && x.stride == x.ne[0] && y.stride == y.ne[0] && x.ne[0] == y.ne[0] &&
+           x.ne[1] == y.ne[1]);
+    if (from->impl.table->pass != NULL)
+        from->impl.table->pass(from->impl.ctx, to->impl.ctx, y, x);
+    else if (!from->measuring)
+        dev_copy(to, y.data, x.data, (size_t)(x.ne[0] * x.ne[1]) * sizeof(float));
 }
 
 void dev_fetch(struct dev *d, void *to, const void *from, size_t n)

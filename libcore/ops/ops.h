@@ -115,8 +115,17 @@ struct dev_opts {
  * from the same inputs. It stops at the first result that is further off than the operation allows (check.c; the
  * cpu's bytes have to be the same), and dev_end() says which: ERR_DEVICE. Takes the memory of both. */
 MUST_CHECK enum err_code dev_open(struct dev **out, const char *name, const struct dev_opts *o, struct err *e);
-/* Whether a name is of a device that a program may have, before anything is opened: ERR_ARG as dev_open(). */
-MUST_CHECK enum err_code dev_check_name(const char *name, struct err *e);
+/* Several devices for the layers of a model: "cuda:0,cuda:1"; all are of one kind, and a name may come twice.
+ * "cuda:all": every GPU of the machine, in their order. */
+enum { DEV_LIST_MAX = 16, DEV_NAME_BYTES = 32 };
+struct dev_list {
+    int n;
+    char name[DEV_LIST_MAX][DEV_NAME_BYTES];
+};
+/* ERR_ARG: a name as dev_open() says it, more than DEV_LIST_MAX, two kinds; ERR_DEVICE: "cuda:all" without GPUs. */
+MUST_CHECK enum err_code dev_list_parse(struct dev_list *out, const char *names, struct err *e);
+/* Whether names are of devices that a program may have, before anything is opened: ERR_ARG as dev_list_parse(). */
+MUST_CHECK enum err_code dev_check_name(const char *names, struct err *e);
 void dev_close(struct dev *d); /* NULL is allowed */
 const char *dev_name(const struct dev *d);
 int dev_unit(const struct dev *d); /* N of "NAME:N" */
@@ -168,6 +177,9 @@ void dev_free(struct dev *d, void *p, size_t n); /* NULL is allowed */
 void dev_zero(struct dev *d, void *p, size_t n);
 /* n bytes, each side on the device or the host; moving down within one array is allowed (to < from). */
 void dev_copy(struct dev *d, void *to, const void *from, size_t n);
+/* During a step of both, rows x of one device to y on another of the same kind; neither has gaps. What `to` is given
+ * later comes after them. If one of them fails, its dev_end() says so. */
+void dev_pass(struct dev *from, struct dev *to, struct tensor y, struct tensor x);
 /* During a step, n bytes of the device to the host, which has them when the step has ended. */
 void dev_fetch(struct dev *d, void *to, const void *from, size_t n);
 

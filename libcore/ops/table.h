@@ -109,6 +109,8 @@ struct dev_table {
     void (*leave)(void *c);                       /* NULL: as end */
     void (*zero)(void *c, void *p, size_t n);
     void (*copy)(void *c, void *to, const void *from, size_t n);
+    /* to: another device with this table. NULL: its memory is the host's, and `to` copies. */
+    void (*pass)(void *from, void *to, struct tensor y, struct tensor x);
     void (*fetch)(void *c, void *to, const void *from, size_t n); /* NULL: as copy */
     void (*close)(void *c);
     const char *(*simd)(void *c);

@@ -57,7 +57,7 @@ static enum err_code count_memory(struct run_placement *f, const struct gguf *g,
     mo.placement.step_rows = f->step_rows;
     mo.placement.absent = o->absent;
     mo.placement.experts = experts;
-    mo.placement.weight_bytes = 0;
+    mo.placement.weight_bytes = NULL;
     code = model_open(&m, g, &mo, e);
     if (code == ERR_OK) {
         int64_t weights = held_bytes(m), all, on_host = model_host(m) == NULL ? 0 : (int64_t)dev_held(model_host(m));
@@ -67,6 +67,7 @@ static enum err_code count_memory(struct run_placement *f, const struct gguf *g,
             note_plan(f, m, r);
             all = held_bytes(m);
             f->weights = *model_weights(m);
+            f->weight_bytes = sum(f->weights.device, MODEL_N_CLASSES);
             f->kv_tokens = state_kv_rows(r->state);
             f->kv_bytes = (int64_t)state_kv_bytes(r->state) * f->kv_tokens;
             f->state_bytes = state_bytes(r->state) - f->kv_bytes;
@@ -299,7 +300,7 @@ void run_placement_free(struct run_placement *f)
 void run_placement_apply(const struct run_placement *f, struct model_opts *o)
 {
     o->placement.experts = f->experts;
-    o->placement.weight_bytes = sum(f->weights.device, MODEL_N_CLASSES);
+    o->placement.weight_bytes = &f->weight_bytes;
     o->placement.step_rows = f->step_rows;
     o->placement.copy_weights |= !f->is_host && f->weights.copied > 0;
 }

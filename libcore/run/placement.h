@@ -44,6 +44,7 @@ struct run_placement {
     int64_t total_bytes;  /* on the device: the sum of the members below */
     int64_t fixed_bytes;
     struct model_weights weights;
+    int64_t weight_bytes; /* of them on the device */
     int64_t adapter_bytes, beside_bytes;
     int64_t kv_bytes, state_bytes, logits_bytes;
     int64_t scratch_bytes;         /* of operations, and what rounding up takes */

@@ -145,8 +145,9 @@ enum err_code run_open(struct run **out, struct model *m, const struct run_opts 
     r->logits_max = logits_rows(o, r->n_seq, r->rows_max, r->n_vocab);
     r->type_k = so.type_k;
     r->type_v = so.type_v;
-    if (state_open(&r->state, model_dev(m), p, &so, e) || alloc_all(r, e) || run_want_open(r, e) ||
-        run_taps_open(r, o, e) || run_cache_open(r, o->checkpoint_bytes, e) || run_adapt_open(r, o, e) ||
+    const struct state_place place = model_place(m);
+    if (state_open(&r->state, &place, p, &so, e) || alloc_all(r, e) || run_want_open(r, e) || run_taps_open(r, o, e) ||
+        run_cache_open(r, o->checkpoint_bytes, e) || run_adapt_open(r, o, e) ||
         model_reserve(m, r->state, r->rows_max, r->logits_max, r->adapt.rank, e) ||
         (p->n_meta > 0 && !model_is_dry(m) && put_meta_rows(r, r->n_seq, e))) {
         enum err_code code = e->code;

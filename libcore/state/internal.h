@@ -6,6 +6,7 @@
 #include "state/state.h"
 
 struct layer_memory {
+    struct dev *dev;
     struct op_kv kv;
     bool borrows;                /* it is that of another layer */
     struct state_rec live, base; /* with one log, [n_seq][log_rows][arch_plan_input_floats()] */
@@ -19,7 +20,6 @@ struct slot {
 };
 
 struct state {
-    struct dev *dev;
     const struct arch_plan *plan;
     int n_seq, undo, drafts;
     int n_slots;       /* n_seq, and one for what stands in front of every sequence, if anything does */
@@ -37,8 +37,12 @@ struct state {
     int32_t *slot_pages;        /* [n_slots][seq_pages] */
     struct layer_memory *layer; /* [n_layer] */
     const int32_t **page;       /* [n_slots] -> slot[].page: op_kv.page */
-    unsigned char *data;
-    size_t bytes;
+    int n_dev;
+    struct {
+        struct dev *dev;
+        unsigned char *data;
+        size_t bytes;
+    } part[DEV_LIST_MAX]; /* of the layers of each device */
 };
 
 /* kv.c */

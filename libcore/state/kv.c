@@ -34,7 +34,7 @@ void state_prepare(struct state *s, int slot, int64_t n)
             const struct layer_memory *m = &s->layer[l];
 
             if (m->kv.page_bytes > 0 && !m->borrows)
-                dev_copy(s->dev, m->kv.pages + (size_t)q->page[i] * m->kv.page_bytes,
+                dev_copy(m->dev, m->kv.pages + (size_t)q->page[i] * m->kv.page_bytes,
                          m->kv.pages + (size_t)old * m->kv.page_bytes, m->kv.page_bytes);
         }
         if (old >= 0)
@@ -132,7 +132,7 @@ static void transfer(const struct state *s, int slot, int64_t pos, int64_t n, un
                     take = OP_KV_PAGE - at % OP_KV_PAGE;
                     take = take < left ? take : left;
                     p += ((size_t)h * OP_KV_PAGE + (size_t)(at % OP_KV_PAGE)) * row[part];
-                    dev_copy(s->dev, out ? serial : p, out ? p : serial, (size_t)take * row[part]);
+                    dev_copy(s->layer[l].dev, out ? serial : p, out ? p : serial, (size_t)take * row[part]);
                     serial += (size_t)take * row[part];
                 }
     }

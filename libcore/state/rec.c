@@ -16,10 +16,10 @@ static float *rec_at(const struct op_rec *r, int slot)
     return r->data + slot * r->floats;
 }
 
-static void copy_rec(struct state *s, const struct op_rec *to, int dst, const struct op_rec *from, int src)
+static void copy_rec(struct dev *d, const struct op_rec *to, int dst, const struct op_rec *from, int src)
 {
     if (from->floats > 0 && to->data != NULL)
-        dev_copy(s->dev, rec_at(to, dst), rec_at(from, src), rec_bytes(from));
+        dev_copy(d, rec_at(to, dst), rec_at(from, src), rec_bytes(from));
 }
 
 struct state_rec state_live(const struct state *s, int layer)
@@ -116,16 +116,16 @@ void state_rebase(struct state *s, int layer, int slot, bool conv, bool rec)
     struct layer_memory *l = &s->layer[layer];
 
     if (conv)
-        copy_rec(s, &l->base.conv, slot, &l->live.conv, slot);
+        copy_rec(l->dev, &l->base.conv, slot, &l->live.conv, slot);
     if (rec)
-        copy_rec(s, &l->base.rec, slot, &l->live.rec, slot);
+        copy_rec(l->dev, &l->base.rec, slot, &l->live.rec, slot);
 }
 
 void state_rebase_table(struct state *s, int layer, int slot)
 {
     struct layer_memory *l = &s->layer[layer];
 
-    copy_rec(s, &l->base.table, slot, &l->live.table, slot);
+    copy_rec(l->dev, &l->base.table, slot, &l->live.table, slot);
 }
 
 void state_note_tokens(struct state *s, int slot, const int32_t *token, int64_t n)
@@ -148,9 +148,9 @@ void state_rewind(struct state *s, int slot, int64_t n)
     for (int i = 0; i < s->plan->n_layer; i++) {
         struct layer_memory *l = &s->layer[i];
 
-        copy_rec(s, &l->live.conv, slot, &l->base.conv, slot);
-        copy_rec(s, &l->live.rec, slot, &l->base.rec, slot);
-        copy_rec(s, &l->live.table, slot, &l->base.table, slot);
+        copy_rec(l->dev, &l->live.conv, slot, &l->base.conv, slot);
+        copy_rec(l->dev, &l->live.rec, slot, &l->base.rec, slot);
+        copy_rec(l->dev, &l->live.table, slot, &l->base.table, slot);
     }
     state_settle(s, slot, n);
 }
@@ -162,13 +162,13 @@ void state_folded(struct state *s, int slot, int n)
 }
 
 /* Logged rows from position `from` on; they may begin at the end of the ring and go on at its beginning. */
-static void copy_log(struct state *s, const struct op_log *l, int dst, int src, int64_t from)
+static void copy_log(const struct state *s, struct dev *d, const struct op_log *l, int dst, int src, int64_t from)
 {
     for (int64_t at = from, end = s->slot[src].pos, n; at < end; at += n) {
         int64_t row = at % l->rows;
 
         n = l->rows - row < end - at ? l->rows - row : end - at;
-        dev_copy(s->dev, l->data + dst * l->floats + row * l->width, l->data + src * l->floats + row * l->width,
+        dev_copy(d, l->data + dst * l->floats + row * l->width, l->data + src * l->floats + row * l->width,
                  (size_t)(n * l->width) * sizeof(float));
     }
 }
@@ -188,14 +188,14 @@ void state_fork(struct state *s, int dst, int src)
     for (int i = 0; i < s->plan->n_layer; i++) {
         struct layer_memory *l = &s->layer[i];
 
-        copy_rec(s, &l->live.conv, dst, &l->live.conv, src);
-        copy_rec(s, &l->live.rec, dst, &l->live.rec, src);
-        copy_rec(s, &l->base.conv, dst, &l->base.conv, src);
-        copy_rec(s, &l->base.rec, dst, &l->base.rec, src);
-        copy_rec(s, &l->live.table, dst, &l->live.table, src);
-        copy_rec(s, &l->base.table, dst, &l->base.table, src);
+        copy_rec(l->dev, &l->live.conv, dst, &l->live.conv, src);
+        copy_rec(l->dev, &l->live.rec, dst, &l->live.rec, src);
+        copy_rec(l->dev, &l->base.conv, dst, &l->base.conv, src);
+        copy_rec(l->dev, &l->base.rec, dst, &l->base.rec, src);
+        copy_rec(l->dev, &l->live.table, dst, &l->live.table, src);
+        copy_rec(l->dev, &l->base.table, dst, &l->base.table, src);
         if (l->live.conv.log.rows > 0)
-            copy_log(s, &l->live.conv.log, dst, src, first_logged(from));
+            copy_log(s, l->dev, &l->live.conv.log, dst, src, first_logged(from));
     }
 }
 
@@ -222,7 +222,7 @@ void state_rec_read(const struct state *s, int slot, void *out)
 
         for (int j = 0; j < 3; at += rec_bytes(rec[j]), j++)
             if (rec[j]->floats > 0)
-                dev_copy(s->dev, at, rec_at(rec[j], slot), rec_bytes(rec[j]));
+                dev_copy(s->layer[i].dev, at, rec_at(rec[j], slot), rec_bytes(rec[j]));
     }
     for (int i = 0; i < s->n_last; i++) {
         int64_t pos = s->slot[slot].pos - s->n_last + i;
@@ -246,7 +246,7 @@ void state_rec_write(struct state *s, int slot, int64_t pos, const void *in)
 
         for (int j = 0; j < 3; at += rec_bytes(rec[j]), j++)
             if (rec[j]->floats > 0)
-                dev_copy(s->dev, rec_at(rec[j], slot), at, rec_bytes(rec[j]));
+                dev_copy(s->layer[i].dev, rec_at(rec[j], slot), at, rec_bytes(rec[j]));
         state_rebase(s, i, slot, true, true);
         state_rebase_table(s, i, slot);
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* state.c - the memory of every layer and sequence, in one reservation. */
+/* state.c - the memory of every layer and sequence, in one reservation of each device. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -111,30 +111,46 @@ static enum err_code check_kv(const struct arch_plan *p, int type, int dim, cons
     return ERR_OK;
 }
 
-static bool alloc_all(struct state *s, const struct state_opts *o)
+/* Lays out the layers of each device: from its reservation on, or to count bytes. */
+static void lay_out_all(struct state *s, const struct state_opts *o, const uint8_t *on)
+{
+    unsigned char *at[DEV_LIST_MAX];
+
+    for (int k = 0; k < s->n_dev; k++) {
+        at[k] = s->part[k].data;
+        s->part[k].bytes = 0;
+    }
+    for (int i = 0; i < s->plan->n_layer; i++) {
+        const int k = on != NULL ? on[i] : 0;
+
+        s->layer[i].dev = s->part[k].dev;
+        lay_out(s, o, i, &at[k], &s->part[k].bytes);
+    }
+}
+
+static bool alloc_all(struct state *s, const struct state_opts *o, const uint8_t *on)
 {
     size_t n_pages = (size_t)s->n_pages, n_slot_pages = (size_t)s->n_slots * (size_t)s->seq_pages;
-    unsigned char *none = NULL, *at;
 
     s->layer = calloc((size_t)s->plan->n_layer, sizeof *s->layer);
     if (s->layer == NULL)
         return false;
-    for (int i = 0; i < s->plan->n_layer; i++)
-        lay_out(s, o, i, &none, &s->bytes);
+    lay_out_all(s, o, on);
     s->slot = calloc((size_t)s->n_slots, sizeof *s->slot);
     s->recent = calloc((size_t)s->n_slots, (size_t)(s->n_recent > 0 ? s->n_recent : 1) * sizeof *s->recent);
     s->slot_pages = calloc(n_slot_pages, sizeof *s->slot_pages);
     s->shared = calloc(n_pages, sizeof *s->shared);
     s->spare = calloc(n_pages, sizeof *s->spare);
     s->page = calloc((size_t)s->n_slots, sizeof *s->page);
-    s->data = dev_alloc(s->dev, s->bytes);
+    for (int k = 0; k < s->n_dev; k++) {
+        s->part[k].data = dev_alloc(s->part[k].dev, s->part[k].bytes);
+        if (s->part[k].data == NULL)
+            return false;
+    }
     if (s->slot == NULL || s->recent == NULL || s->slot_pages == NULL || s->shared == NULL || s->spare == NULL ||
-        s->page == NULL || s->data == NULL)
+        s->page == NULL)
         return false;
-    at = s->data;
-    s->bytes = 0;
-    for (int i = 0; i < s->plan->n_layer; i++)
-        lay_out(s, o, i, &at, &s->bytes);
+    lay_out_all(s, o, on);
     link_pages(s);
     return true;
 }
@@ -158,8 +174,8 @@ static int32_t pages_of_all(const struct arch_plan *p, const struct state_opts *
     return (int32_t)(kv && o->kv_tokens > 0 && asked < most ? asked : most);
 }
 
-enum err_code state_open(struct state **out, struct dev *d, const struct arch_plan *p, const struct state_opts *o,
-                         struct err *e)
+enum err_code state_open(struct state **out, const struct state_place *place, const struct arch_plan *p,
+                         const struct state_opts *o, struct err *e)
 {
     int64_t seq_pages = (o->ctx_tokens + p->n_meta + OP_KV_PAGE - 1) / OP_KV_PAGE;
     struct state *s;
@@ -181,7 +197,9 @@ enum err_code state_open(struct state **out, struct dev *d, const struct arch_pl
     s = calloc(1, sizeof *s);
     if (s == NULL)
         return err_nomem(e);
-    s->dev = d;
+    s->n_dev = place->n_dev;
+    for (int k = 0; k < s->n_dev; k++)
+        s->part[k].dev = place->dev[k];
     s->plan = p;
     s->n_seq = o->n_seq;
     s->undo = o->undo_tokens;
@@ -192,10 +210,10 @@ enum err_code state_open(struct state **out, struct dev *d, const struct arch_pl
     s->seq_pages = seq_pages;
     s->n_slots = s->n_seq + (p->n_meta > 0);
     s->n_pages = pages_of_all(p, o, seq_pages) + first_pages(p);
-    if (!alloc_all(s, o)) {
+    if (!alloc_all(s, o, place->on)) {
         enum err_code code =
             err_set(e, ERR_NOMEM, "out of memory: %zu MiB for %lld KV rows and the state of %d sequences",
-                    s->bytes >> 20, (long long)state_kv_rows(s), o->n_seq);
+                    (size_t)state_bytes(s) >> 20, (long long)state_kv_rows(s), o->n_seq);
         state_close(s);
         return code;
     }
@@ -207,7 +225,8 @@ void state_close(struct state *s)
 {
     if (s == NULL)
         return;
-    dev_free(s->dev, s->data, s->bytes);
+    for (int k = 0; k < s->n_dev; k++)
+        dev_free(s->part[k].dev, s->part[k].data, s->part[k].bytes);
     free(s->page);
     free(s->spare);
     free(s->shared);
@@ -218,9 +237,18 @@ void state_close(struct state *s)
     free(s);
 }
 
+int64_t state_part_bytes(const struct state *s, int dev)
+{
+    return (int64_t)s->part[dev].bytes;
+}
+
 int64_t state_bytes(const struct state *s)
 {
-    return (int64_t)s->bytes;
+    int64_t n = 0;
+
+    for (int k = 0; k < s->n_dev; k++)
+        n += state_part_bytes(s, k);
+    return n;
 }
 
 int64_t state_ctx(const struct state *s)
@@ -251,7 +279,7 @@ void state_empty(struct state *s, int slot)
 
         for (int j = 0; j < 6; j++)
             if (rec[j]->floats > 0)
-                dev_zero(s->dev, rec[j]->data + slot * rec[j]->floats, (size_t)rec[j]->floats * sizeof(float));
+                dev_zero(l->dev, rec[j]->data + slot * rec[j]->floats, (size_t)rec[j]->floats * sizeof(float));
     }
 }
 

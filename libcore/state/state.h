@@ -30,12 +30,20 @@ struct state_opts {
                          * they can hold */
 };
 
-/* Reserves on d all memory this state will ever use; the system provides it when it is first touched. */
-MUST_CHECK enum err_code state_open(struct state **out, struct dev *d, const struct arch_plan *p,
+/* The device of each layer's memory. What the serial form below has does not depend on it. */
+struct state_place {
+    struct dev *const *dev; /* [n_dev] */
+    int n_dev;
+    const uint8_t *on; /* [layers] layer i on dev[on[i]]; NULL: all on dev[0] */
+};
+
+/* Reserves all memory this state will ever use; the system provides it when it is first touched. */
+MUST_CHECK enum err_code state_open(struct state **out, const struct state_place *place, const struct arch_plan *p,
                                     const struct state_opts *o, struct err *e);
-void state_close(struct state *s);          /* NULL is allowed */
-int64_t state_bytes(const struct state *s); /* reserved */
-int64_t state_ctx(const struct state *s);   /* positions of each sequence: whole pages */
+void state_close(struct state *s);                        /* NULL is allowed */
+int64_t state_bytes(const struct state *s);               /* reserved, on all devices */
+int64_t state_part_bytes(const struct state *s, int dev); /* on device number dev */
+int64_t state_ctx(const struct state *s);                 /* positions of each sequence: whole pages */
 
 int64_t state_pos(const struct state *s, int slot); /* tokens remembered */
 /* Models may have rows that are no tokens in front of every sequence (arch_plan.n_meta): positions of rows count them,

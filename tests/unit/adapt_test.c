@@ -314,17 +314,23 @@ static void write_merged(const char *path, const struct gguf *g, const struct ad
 
 static const char *checked; /* the device instead of the one under test */
 
-static void open_model(struct rig *rig, const char *path, const struct run_opts *o)
+static void open_model_on(struct rig *rig, int devices, const char *path, const struct run_opts *o)
 {
-    const struct model_opts mo = { .device = checked != NULL ? checked : test_device(),
-                                   .n_threads = 2,
-                                   .acts = QUANT_ACTS_F32 };
+    const struct model_opts mo = { .device = checked, .n_threads = 2, .acts = QUANT_ACTS_F32 };
     struct err e;
 
     MUST(gguf_open(&rig->g, path, &e));
-    MUST(model_open(&rig->m, rig->g, &mo, &e));
+    if (checked != NULL)
+        MUST(model_open(&rig->m, rig->g, &mo, &e));
+    else
+        test_model_open(&rig->m, rig->g, mo, devices);
     MUST(run_open(&rig->r, rig->m, o, &e));
     rig->n_vocab = model_info(rig->m)->n_vocab;
+}
+
+static void open_model(struct rig *rig, const char *path, const struct run_opts *o)
+{
+    open_model_on(rig, 1, path, o);
 }
 
 static void check_against_merged(const char *path)
@@ -368,7 +374,8 @@ static void every_matrix_of_every_model(void **state)
     each_model("tests/golden/models", check_against_merged);
 }
 
-/* Four sequences: without, with one, with another scale, with two in turn. Together and alone. */
+/* Four sequences: without, with one, with another scale, with two in turn. Together, on two devices, and alone, on
+ * one. */
 enum { SEQS = 4 };
 
 static int list_of(int seq, struct model_adapter *const *b, struct run_adapter out[2])
@@ -383,26 +390,29 @@ static void check_side_by_side(const char *path)
     const struct run_opts o = { .ctx_tokens = 64, .n_seq = SEQS, .rows_max = 64, .adapter_rank = 2 * RANK };
     const struct run_opts none = { .ctx_tokens = 64 };
     struct rig rig, plain;
+    struct run *bare;
     struct adapter *a[2];
-    struct model_adapter *b[2];
+    struct model_adapter *b[2], *c[2];
     struct run_adapter list[2];
     struct run_row rows[SEQS * N_IDS];
     int32_t ids[N_IDS];
     float *alone[SEQS];
     struct err e;
 
-    open_model(&rig, path, &o);
-    open_model(&plain, path, &none);
+    open_model_on(&rig, 2, path, &o);
+    open_model(&plain, path, &o);
+    MUST(run_open(&bare, plain.m, &none, &e));
     for (int i = 0; i < 2; i++) {
         a[i] = adapter_for_all(rig.m, rig.g, RANK, (uint64_t)(10 + i));
         MUST(model_adapter_open(&b[i], rig.m, a[i], &e));
+        MUST(model_adapter_open(&c[i], plain.m, a[i], &e));
     }
     const size_t width = (size_t)rig.n_vocab * sizeof(float);
     some_ids(ids, N_IDS, rig.n_vocab, 6);
     for (int q = 0; q < SEQS; q++) {
         MUST(run_set_adapters(rig.r, q, list, list_of(q, b, list), &e));
-        alone[q] = run_ids(q == 0 ? plain.r : rig.r, q, ids, N_IDS);
-        run_clear(rig.r, q);
+        MUST(run_set_adapters(plain.r, q, list, list_of(q, c, list), &e));
+        alone[q] = run_ids(q == 0 ? bare : plain.r, q, ids, N_IDS);
         for (int i = 0; i < q && i < SEQS; i++)
             assert_true(furthest(alone[q], alone[i], (int64_t)N_IDS * rig.n_vocab) > 0.01);
     }
@@ -419,10 +429,13 @@ static void check_side_by_side(const char *path)
     }
     for (int q = 0; q < SEQS; q++)
         free(alone[q]);
+    run_close(bare);
     run_close(rig.r);
-    rig.r = NULL;
+    run_close(plain.r);
+    rig.r = plain.r = NULL;
     for (int i = 0; i < 2; i++) {
         model_adapter_close(b[i]);
+        model_adapter_close(c[i]);
         adapter_close(a[i]);
     }
     rig_close(&rig);

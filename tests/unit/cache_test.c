@@ -95,12 +95,12 @@ static void check_family(const char *path)
     for (int kind = 0; kind < 5; kind++) {
         static const int rungs[5] = { 0, 1, 2, 5, 50 };
 
-        rig_open(&rig, path, 1,
-                 &(struct run_opts){ .ctx_tokens = LEN_MAX,
-                                     .n_seq = SEQS,
-                                     .rows_max = STEP_MAX,
-                                     .undo_tokens = kind % 2 ? UNDO : 0,
-                                     .checkpoint_bytes = rungs[kind] * bytes * SEQS });
+        rig_open_on(&rig, 1 + kind % 3, path, 1,
+                    &(struct run_opts){ .ctx_tokens = LEN_MAX,
+                                        .n_seq = SEQS,
+                                        .rows_max = STEP_MAX,
+                                        .undo_tokens = kind % 2 ? UNDO : 0,
+                                        .checkpoint_bytes = rungs[kind] * bytes * SEQS });
         for (long i = kind; i < programs; i += 5)
             run_program(&rig, &plain, (uint64_t)i);
         rig_close(&rig);

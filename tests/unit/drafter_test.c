@@ -21,16 +21,18 @@ struct bench {
 };
 
 static enum quant_acts_type acts_now;
+static int devices_now = 1; /* on which the model's layers lie */
 
 static void bench_open(struct bench *b, const char *model, const char *file)
 {
-    const struct model_opts mo = { .device = test_device(), .n_threads = 2, .acts = acts_now, .nextn = true };
+    const struct model_opts mo = { .n_threads = 2, .acts = acts_now, .nextn = true };
     struct run_opts ro = { .ctx_tokens = ROWS, .n_seq = 3, .rows_max = ROWS };
     struct err e = { 0 };
 
     memset(b, 0, sizeof *b);
-    if (gguf_open(&b->rig.g, model, &e) || model_open(&b->rig.m, b->rig.g, &mo, &e))
+    if (gguf_open(&b->rig.g, model, &e))
         fail_msg("%s", e.msg);
+    test_model_open(&b->rig.m, b->rig.g, mo, devices_now);
     b->rig.n_vocab = model_info(b->rig.m)->n_vocab;
     b->n_embd = model_info(b->rig.m)->n_embd;
     if (file == NULL ? model_drafter_mtp(&b->d, b->rig.m, NULL, &e)
@@ -302,8 +304,10 @@ static void goldens_here(void **state)
     acts_now = test_acts();
     check_dir("tests/golden/draft");
     acts_now = QUANT_ACTS_F32;
+    devices_now = 3;
     if (strcmp(test_device(), "cpu") == 0)
         check_dir("tests/golden/draft");
+    devices_now = 1;
 }
 
 static void goldens_all(void **state)
@@ -361,7 +365,8 @@ static float *block_of(struct bench *b, const int32_t *ids, int from, int to)
 }
 
 /* A window of 300 keys before row 600 begins at row 301, which is in the second page: it sees what
- * a drafter without a window sees of rows from 256 on. Before row 250 it has everything in view. */
+ * a drafter without a window sees of rows from 256 on. Before row 250 it has everything in view. The first one reads
+ * hidden rows of a model on two devices. */
 static void windows(void **state)
 {
     static const char from[] = "tests/golden/draft/dflash-a.gguf", model[] = "tests/golden/models/qwen35moe-a.gguf";
@@ -380,7 +385,9 @@ static void windows(void **state)
     acts_now = test_acts();
     write_windowed(from, path, 300);
     bench_open(&whole, model, from);
+    devices_now = 2;
     bench_open(&part, model, path);
+    devices_now = 1;
     feed(&whole, ids, 601);
     feed(&part, ids, 601);
     for (int i = 0; i < 2; i++) {

@@ -34,15 +34,51 @@ struct rig {
     int32_t n_vocab;
 };
 
-static inline void rig_open(struct rig *rig, const char *path, int threads, const struct run_opts *o)
+/* The device under test n times, "cpu,cpu": the layers of a model lie on all of them. */
+struct test_devices {
+    char names[128];
+};
+static inline struct test_devices test_devices(int n)
 {
-    const struct model_opts mo = { .device = test_device(), .n_threads = threads, .acts = test_acts() };
+    struct test_devices d = { "" };
+
+    for (int i = 0; i < n; i++)
+        (void)snprintf(d.names + strlen(d.names), sizeof d.names - strlen(d.names), "%s%s", i > 0 ? "," : "",
+                       test_device());
+    return d;
+}
+
+/* The model on n devices, or on as many as it has layers for. */
+static inline void test_model_open(struct model **out, const struct gguf *g, struct model_opts o, int n)
+{
+    struct err e = { 0 };
+
+    for (enum err_code code = ERR_ARG; code != ERR_OK; n--) {
+        const struct test_devices d = test_devices(n);
+
+        o.device = d.names;
+        code = model_open(out, g, &o, &e);
+        if (code != ERR_OK && (code != ERR_ARG || n == 1))
+            fail_msg("%s", e.msg);
+    }
+}
+
+static inline void rig_open_on(struct rig *rig, int devices, const char *path, int threads, const struct run_opts *o)
+{
     struct err e = { 0 };
 
     memset(rig, 0, sizeof *rig);
-    if (gguf_open(&rig->g, path, &e) || model_open(&rig->m, rig->g, &mo, &e) || run_open(&rig->r, rig->m, o, &e))
+    if (gguf_open(&rig->g, path, &e))
+        fail_msg("%s", e.msg);
+    test_model_open(&rig->m, rig->g, (struct model_opts){ .n_threads = threads, .acts = test_acts() }, devices);
+    if (run_open(&rig->r, rig->m, o, &e))
         fail_msg("%s", e.msg);
     rig->n_vocab = model_info(rig->m)->n_vocab;
+}
+
+static inline void rig_open(struct rig *rig, const char *path, int threads, const struct run_opts *o)
+{
+    rig_open_on(rig, 1, path, threads, o);
 }
 
 static inline void rig_close(struct rig *rig)

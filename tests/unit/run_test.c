@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run_test.c - the same bytes for the same request: at any thread count, in any chunks, beside others. */
+/* run_test.c - the same bytes for the same request: at any thread count, in any chunks, beside others, with the layers
+ * on one device or on several. */
 #include <math.h>
 #include <unistd.h>
 
@@ -19,14 +20,21 @@ static int32_t *prompt(const char *name, int64_t *n)
 }
 
 /* All logits of the prompt, fed alone in chunks of `chunk`. */
-static float *alone(const char *path, int threads, int chunk, const char *kv, const int32_t *ids, int64_t n)
+static float *alone_on(int devices, const char *path, int threads, int chunk, const char *kv, const int32_t *ids,
+                       int64_t n)
 {
     struct rig rig;
 
-    rig_open(&rig, path, threads, &(struct run_opts){ .ctx_tokens = 512, .rows_max = chunk, .kv_k = kv, .kv_v = kv });
+    rig_open_on(&rig, devices, path, threads,
+                &(struct run_opts){ .ctx_tokens = 512, .rows_max = chunk, .kv_k = kv, .kv_v = kv });
     float *v = logits_of(&rig, ids, n, n);
     rig_close(&rig);
     return v;
+}
+
+static float *alone(const char *path, int threads, int chunk, const char *kv, const int32_t *ids, int64_t n)
+{
+    return alone_on(1, path, threads, chunk, kv, ids, n);
 }
 
 static void same(const float *a, const float *b, int64_t n, const char *what)
@@ -43,21 +51,23 @@ enum { FIRST_WAY = 3 };
 enum { FIRST_WAY = 0 };
 #endif
 
-/* Each size of chunks with one thread and with several: the reference is a single chunk with one. */
+/* Each size of chunks with one thread and with several, on one device and on several: the reference is a single chunk
+ * with one thread on one. */
 static void chunks_and_threads(const char *path)
 {
     static const struct {
-        int threads, chunk;
-    } way[] = { { 1, 1 }, { 1, 7 }, { 1, 64 }, { 2, 512 }, { 2, 7 }, { 3, 1 }, { 3, 64 } };
+        int threads, chunk, devices;
+    } way[] = { { 1, 1, 1 }, { 1, 7, 2 }, { 1, 64, 3 }, { 2, 512, 2 }, { 2, 7, 1 }, { 3, 1, 2 }, { 3, 64, 1 } };
     int64_t n = 0;
     int32_t *ids = prompt("long", &n);
     float *ref = alone(path, 1, 512, NULL, ids, n);
 
     for (size_t i = FIRST_WAY; i < sizeof way / sizeof way[0]; i++) {
         char what[256];
-        float *got = alone(path, way[i].threads, way[i].chunk, NULL, ids, n);
+        float *got = alone_on(way[i].devices, path, way[i].threads, way[i].chunk, NULL, ids, n);
 
-        (void)snprintf(what, sizeof what, "%.200s: %d threads, chunks of %d", path, way[i].threads, way[i].chunk);
+        (void)snprintf(what, sizeof what, "%.200s: %d threads, chunks of %d, %d devices", path, way[i].threads,
+                       way[i].chunk, way[i].devices);
         same(ref, got, n * 512, what);
         free(got);
     }
@@ -97,7 +107,7 @@ static void beside_others(const char *path)
     struct rig rig;
     float *ref = alone(path, 2, 512, NULL, ids, n);
 
-    rig_open(&rig, path, 2, &(struct run_opts){ .ctx_tokens = 2048, .n_seq = 4, .rows_max = STEP });
+    rig_open_on(&rig, 2, path, 2, &(struct run_opts){ .ctx_tokens = 2048, .n_seq = 4, .rows_max = STEP });
     for (int step = 0; done < n; step++) {
         struct run_row rows[STEP];
         int64_t first = done;
@@ -123,6 +133,39 @@ static void beside_others(const char *path)
     free(ref);
     free(ids);
     free(other);
+}
+
+/* Wherever the layers are cut. */
+static void every_cut(void **state)
+{
+    int64_t n = 0;
+    int32_t *ids = prompt("a", &n);
+    float *ref = alone(model_a, 1, 512, NULL, ids, n);
+    struct err e = { 0 };
+    int n_layer = 2;
+
+    (void)state;
+    for (int a = 1; a < n_layer; a++)
+        for (int b = a; b < n_layer; b++) {
+            const int first[3] = { 0, a, b };
+            const struct test_devices d = test_devices(a < b ? 3 : 2);
+            const struct model_opts mo = {
+                .device = d.names, .n_threads = 1, .acts = test_acts(), .placement.first = first
+            };
+            struct rig rig = { .n_vocab = 512 };
+
+            if (gguf_open(&rig.g, model_a, &e) || model_open(&rig.m, rig.g, &mo, &e) ||
+                run_open(&rig.r, rig.m, &(struct run_opts){ .ctx_tokens = 512 }, &e))
+                fail_msg("%s", e.msg);
+            n_layer = model_info(rig.m)->n_layer;
+            float *got = logits_of(&rig, ids, n, n);
+            same(ref, got, n * 512, d.names);
+            free(got);
+            rig_close(&rig);
+        }
+    assert_true(n_layer > 3);
+    free(ref);
+    free(ids);
 }
 
 static void same_bytes_in_chunks(void **state)
@@ -203,7 +246,7 @@ static void kv_types(void **state)
 
     (void)state;
     for (size_t t = 0; t < sizeof type / sizeof type[0]; t++) {
-        float *got = alone(model_k, 2, 512, type[t].kv, ids, n), *cut = alone(model_k, 1, 5, type[t].kv, ids, n);
+        float *got = alone(model_k, 2, 512, type[t].kv, ids, n), *cut = alone_on(2, model_k, 1, 5, type[t].kv, ids, n);
         const double kl = mean_kl(ref, got, n);
 
         same(got, cut, n * 512, type[t].kv);
@@ -439,6 +482,7 @@ int main(void)
         cmocka_unit_test(same_bytes_warmed_up),
         cmocka_unit_test(same_bytes_beside_others),
         cmocka_unit_test(same_bytes_beside_others_all),
+        cmocka_unit_test(every_cut),
         cmocka_unit_test(kv_types),
         cmocka_unit_test(cleared_sequence_is_new),
         cmocka_unit_test(refusals_change_nothing),

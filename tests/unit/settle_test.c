@@ -197,13 +197,13 @@ static void check_family(const char *model)
     for (int k = 0; k < KINDS; k++) {
         const struct kind *kind = &kinds[k];
 
-        rig_open(&rig, model, 1 + k % 2,
-                 &(struct run_opts){ .ctx_tokens = LEN_MAX,
-                                     .n_seq = SEQS,
-                                     .rows_max = ROWS,
-                                     .undo_tokens = kind->undo,
-                                     .draft_max = kind->drafts,
-                                     .checkpoint_bytes = kind->rungs * SEQS * run_snapshot_bytes(plain.m) });
+        rig_open_on(&rig, 1 + k % 3, model, 1 + k % 2,
+                    &(struct run_opts){ .ctx_tokens = LEN_MAX,
+                                        .n_seq = SEQS,
+                                        .rows_max = ROWS,
+                                        .undo_tokens = kind->undo,
+                                        .draft_max = kind->drafts,
+                                        .checkpoint_bytes = kind->rungs * SEQS * run_snapshot_bytes(plain.m) });
         for (long i = k; i < programs; i += KINDS)
             run_program(&rig, &plain, kind, (uint64_t)i);
         rig_close(&rig);

@@ -3,7 +3,7 @@
  *
  * For each family under tests/golden/models (and $GOLDENS/models): CHIMERE_TEST_PROGRAMS programs, 1,000 unless
  * set. After each program every sequence is evaluated again from its first token, in another run without undo, and
- * the logits of all its positions must be the bytes that the program saw. */
+ * the logits of all its positions must be the bytes that the program saw. The program's layers lie on two devices. */
 #include "program.h"
 
 enum { OPS = 9 };
@@ -39,8 +39,8 @@ static void check_family(const char *path)
     long programs = program_count();
     struct rig rig, plain;
 
-    rig_open(&rig, path, 1,
-             &(struct run_opts){ .ctx_tokens = LEN_MAX, .n_seq = SEQS, .rows_max = STEP_MAX, .undo_tokens = UNDO });
+    rig_open_on(&rig, 2, path, 1,
+                &(struct run_opts){ .ctx_tokens = LEN_MAX, .n_seq = SEQS, .rows_max = STEP_MAX, .undo_tokens = UNDO });
     rig_open(&plain, path, 1, &(struct run_opts){ .ctx_tokens = LEN_MAX });
     for (long i = 0; i < programs; i++)
         run_program(&rig, &plain, (uint64_t)i);

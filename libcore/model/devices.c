@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* devices.c - the devices of a model, and which of them has which layers. */
+#include <math.h>
+#include <string.h>
+
+#include "model/forward.h"
+#include "model/internal.h"
+
+static enum err_code open_dev(struct dev **out, const char *name, const struct model_opts *o, struct err *e)
+{
+    const struct dev_opts dev_opts = {
+        .n_threads = o->n_threads, .acts = o->acts, .dry_run = o->placement.dry_run, .absent = o->placement.absent
+    };
+
+    return dev_open(out, name, &dev_opts, e);
+}
+
+enum err_code model_one_dev(struct dev **out, const struct model_opts *o, struct err *e)
+{
+    return open_dev(out, o->device == NULL ? "cpu" : o->device, o, e);
+}
+
+/* A layer that reads the keys and values of another one is where that is. */
+bool model_may_cut(const struct arch_plan *p, int layer)
+{
+    for (int i = layer; i < p->n_layer; i++)
+        if (p->reach[i].kv_from > 0 && p->reach[i].kv_from - 1 < layer)
+            return false;
+    return true;
+}
+
+enum err_code model_cut(int *first, const struct arch_plan *p, int n_dev, const double *share, struct err *e)
+{
+    int may[ARCH_LAYERS_MAX], n = 0, at = -1;
+    double all = 0, sum = 0;
+
+    for (int i = 1; i < p->n_layer; i++)
+        if (model_may_cut(p, i))
+            may[n++] = i;
+    if (n < n_dev - 1)
+        return err_set(e, ERR_ARG, "%d devices: the model's %d layers can be cut in %d ranges at most", n_dev,
+                       p->n_layer, n + 1);
+    for (int d = 0; d < n_dev; d++)
+        all += share != NULL ? share[d] : 1;
+    first[0] = 0;
+    first[n_dev] = p->n_layer;
+    for (int d = 1; d < n_dev; d++) { /* the place nearest to the share that leaves one for each device to come */
+        sum += share != NULL ? share[d - 1] : 1;
+        const double want = sum / all * p->n_layer;
+        int best = at + 1;
+
+        for (int i = best; i <= n - (n_dev - d); i++)
+            best = fabs(may[i] - want) < fabs(may[best] - want) ? i : best;
+        at = best;
+        first[d] = may[at];
+    }
+    return ERR_OK;
+}
+
+/* Ranges that a plan gave, or even ones. */
+static enum err_code share_layers(struct model *m, const int *first, struct err *e)
+{
+    m->on = arena_array(&m->arena, (size_t)m->plan.n_layer, sizeof *m->on);
+    if (m->on == NULL)
+        return err_nomem(e);
+    if (first == NULL) {
+        if (model_cut(m->first, &m->plan, m->n_dev, NULL, e))
+            return e->code;
+    } else {
+        memcpy(m->first, first, (size_t)m->n_dev * sizeof *first);
+        m->first[m->n_dev] = m->plan.n_layer;
+    }
+    for (int d = 0; d < m->n_dev; d++) {
+        if (m->first[d] < 0 || m->first[d + 1] <= m->first[d] || m->first[d + 1] > m->plan.n_layer ||
+            (d > 0 && !model_may_cut(&m->plan, m->first[d])))
+            return err_set(e, ERR_ARG, "device %d of %d cannot begin with layer %d of %d", d + 1, m->n_dev, m->first[d],
+                           m->plan.n_layer);
+        memset(m->on + m->first[d], d, (size_t)(m->first[d + 1] - m->first[d]));
+    }
+    return ERR_OK;
+}
+
+enum err_code model_open_devices(struct model *m, const struct model_opts *o, struct err *e)
+{
+    const struct model_placement *p = &o->placement;
+    struct dev_list l;
+    bool split = false;
+
+    for (int i = 0; p->experts != NULL && i < p->experts->n_layer; i++)
+        split |= m->plan.layer[i].ffn == FFN_MOE && p->experts->n_here[i] < p->experts->n_expert;
+    if (dev_list_parse(&l, o->device == NULL ? "cpu" : o->device, e))
+        return e->code;
+    for (; m->n_dev < l.n; m->n_dev++)
+        if (open_dev(&m->part[m->n_dev], l.name[m->n_dev], o, e))
+            return e->code;
+    m->dev = m->part[m->n_dev - 1];
+    if (share_layers(m, p->first, e) || (split && open_dev(&m->host, "cpu", o, e)))
+        return e->code;
+    for (int i = 0; p->weight_bytes != NULL && i < m->n_dev; i++)
+        if (p->weight_bytes[i] > 0 && !dev_reserve_weights(m->part[i], (size_t)p->weight_bytes[i]))
+            return err_set(e, ERR_NOMEM, "out of memory: %.2f GB of weights do not fit device %s",
+                           (double)p->weight_bytes[i] / 1e9, l.name[i]);
+    return ERR_OK;
+}
+
+void model_begin(const struct model *m)
+{
+    for (int i = 0; i < m->n_dev; i++)
+        dev_begin(m->part[i]);
+}
+
+/* All of them end, also after one that failed. */
+enum err_code model_end(const struct model *m, struct err *e)
+{
+    enum err_code code = ERR_OK;
+    struct err other;
+
+    for (int i = 0; i < m->n_dev; i++)
+        if (dev_end(m->part[i], code == ERR_OK ? e : &other) != ERR_OK && code == ERR_OK)
+            code = m->n_dev == 1 ? e->code : err_wrap(e, "device %d of %d", i + 1, m->n_dev);
+    return code;
+}
+
+struct dev *model_dev(const struct model *m)
+{
+    return m->dev;
+}
+
+int model_n_devs(const struct model *m)
+{
+    return m->n_dev;
+}
+
+struct dev *model_part(const struct model *m, int i)
+{
+    return m->part[i];
+}
+
+struct state_place model_place(const struct model *m)
+{
+    return (struct state_place){ m->part, m->n_dev, m->on };
+}
+
+const struct model_weights *model_part_weights(const struct model *m, int i)
+{
+    return &m->bytes_on[i];
+}
+
+int64_t model_device_used(const struct model *m)
+{
+    int64_t used = 0;
+
+    for (int i = 0; i < m->n_dev; i++) {
+        const struct dev_memory mem = dev_memory(m->part[i]);
+
+        if (mem.free_bytes < 0)
+            return -1;
+        used += mem.total_bytes - mem.free_bytes;
+    }
+    return used;
+}
+
+/* Bytes of the counts of a device's layers. */
+static size_t uses_bytes(const struct model *m, int dev)
+{
+    return (size_t)(m->first[dev + 1] - m->first[dev]) * (size_t)m->plan.moe.n_expert * sizeof **m->uses;
+}
+
+enum err_code model_count_uses(struct model *m, struct err *e)
+{
+    for (int i = 0; i < m->n_dev && m->plan.moe.n_expert > 0; i++) {
+        m->uses[i] = dev_alloc(m->part[i], uses_bytes(m, i));
+        if (m->uses[i] == NULL)
+            return err_nomem(e);
+    }
+    return ERR_OK;
+}
+
+void model_close_devices(struct model *m)
+{
+    for (int i = 0; i < m->n_dev; i++) {
+        dev_free(m->part[i], m->uses[i], uses_bytes(m, i));
+        dev_close(m->part[i]);
+    }
+    dev_close(m->host);
+}
+
+void model_uses(const struct model *m, uint64_t *out)
+{
+    for (int i = 0; i < m->n_dev && m->plan.moe.n_expert > 0; i++)
+        dev_copy(m->part[i], out + (int64_t)m->first[i] * m->plan.moe.n_expert, m->uses[i], uses_bytes(m, i));
+}
+
+void model_forget_uses(struct model *m)
+{
+    for (int i = 0; i < m->n_dev && m->uses[i] != NULL; i++)
+        dev_zero(m->part[i], m->uses[i], uses_bytes(m, i));
+}
+
+/* Those of the same operation on several devices are added up. */
+int model_timings(const struct model *m, struct model_timing *out, int max)
+{
+    int n = 0;
+
+    for (int k = 0; k < m->n_dev; k++) {
+        struct dev_timing t[64];
+        const int n_dev = dev_timings(m->part[k], t, 64);
+
+        for (int i = 0; i < n_dev; i++) {
+            int j = 0;
+
+            while (j < n && strcmp(out[j].op, t[i].op) != 0)
+                j++;
+            if (j == max)
+                continue;
+            if (j == n)
+                out[n++] = (struct model_timing){ t[i].op, 0, 0 };
+            out[j].calls += t[i].calls;
+            out[j].ns += t[i].ns;
+        }
+    }
+    return n;
+}
+
+void model_time(struct model *m, bool on)
+{
+    for (int i = 0; i < m->n_dev; i++)
+        dev_time(m->part[i], on);
+}
