@@ -150,6 +150,7 @@ static const struct cli_of of[] = {
     { "threads", COMPUTES },
     { "device", COMPUTES | SYNTH | KERNELS },
     { "vram", PLANS },
+    { "split", PLANS },
     { "kv", PLANS },
     { "chunk", PLANS },
     { "acts", RUNS | KERNELS },

@@ -238,8 +238,9 @@ static void check_usage(unsigned bit, char *const *files, int n_files)
     if (bit == LORA)
         check_lora(files, n_files);
     cli_open_check(&cli, &o.model);
+    cli_open_one_device(&o.model, "training");
     o.time_s = o.cpu_time != NULL ? cli_train_time("cpu-time", o.cpu_time) : cli_train_time("time", o.time);
-    if (o.cpu_time != NULL && strcmp(cli_open_device(&o.model), "cpu") != 0)
+    if (o.cpu_time != NULL && !cli_open_on_cpu(&o.model))
         cli_usage("--cpu-time: a GPU's time is not processor time");
     if (o.model.ctx_tokens == 0)
         o.model.ctx_tokens = 1024;

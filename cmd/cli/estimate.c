@@ -74,8 +74,7 @@ static double recall(const char *device)
     return v >= BANDWIDTH_LEAST && v <= BANDWIDTH_MOST ? v : 0;
 }
 
-/* Of a usual card with that much memory. */
-static double usual_card(int64_t bytes)
+double cli_estimate_card(int64_t bytes)
 {
     static const struct {
         int gb;
@@ -108,6 +107,20 @@ static void count_bytes(struct cli_estimate *x, const struct run_placement *f)
     x->context_bytes = (double)f->kv_bytes / (f->n_seq > 0 ? f->n_seq : 1);
 }
 
+/* Of several devices, each of which reads its own part. */
+static double usual_cards(const struct run_placement *f)
+{
+    double bytes = 0, s = 0;
+
+    for (int k = 0; k < f->n_dev; k++) {
+        const double n = (double)f->weight_bytes[k];
+
+        bytes += n;
+        s += n / cli_estimate_card(f->part[k].budget_bytes);
+    }
+    return s > 0 ? bytes / s : cli_estimate_card(f->budget_bytes);
+}
+
 struct cli_estimate cli_estimate(const struct run_placement *f, double device_bytes_per_s)
 {
     struct cli_estimate x = { .host_bytes_per_s = recall("cpu"), .host_measured = true };
@@ -124,7 +137,7 @@ struct cli_estimate cli_estimate(const struct run_placement *f, double device_by
         x.device_bytes_per_s = x.host_bytes_per_s;
         x.device_measured = x.host_measured;
     } else if (x.device_bytes_per_s <= 0) {
-        x.device_bytes_per_s = usual_card(f->budget_bytes);
+        x.device_bytes_per_s = f->n_dev > 1 ? usual_cards(f) : cli_estimate_card(f->budget_bytes);
     }
     least_s = x.host_bytes / (HOST_MOST * x.host_bytes_per_s) +
               x.device_bytes / ((f->is_host ? HOST_MOST : DEVICE_SHARE) * x.device_bytes_per_s) +

@@ -10,6 +10,9 @@ struct run_placement;
  * What cannot be kept is told with -v. */
 void cli_estimate_keep(const char *device, double bytes_per_s);
 
+/* Bytes a second that a usual card with so much memory reads. */
+double cli_estimate_card(int64_t bytes);
+
 struct cli_estimate {
     double device_bytes, host_bytes;             /* read for a token, with an empty context */
     double context_bytes;                        /* more of the device's, at the end of the context */

@@ -2,7 +2,7 @@
 /* foreign.c - names that users of llama.cpp type: aliases, or what to use here; and names that are nearly right.
  * room: cmd */
 #include <string.h>
-#include "cli/cli.h"
+#include "cli/devices.h"
 
 enum { NAME_MAX_BYTES = 32 };
 
@@ -41,8 +41,7 @@ static const struct {
       "use --device cuda for all layers; --vram SIZE limits what lies on the GPU" },
     { "n-cpu-moe|cpu-moe|override-tensor|-ncmoe|-cmoe|-ot", NULL,
       "use --vram SIZE: it chooses the experts that stay on the CPU" },
-    { "main-gpu|-mg", NULL, "use --device cuda:N" },
-    { "split-mode|tensor-split|-sm|-ts", NULL, "one GPU is used: --device cuda:N" },
+    { "tensor-split|-ts", "split", NULL },
     { "threads-batch|-tb", NULL, "--threads is for prompts, too" },
     { "file|binary-file|-f|-bf", NULL, "name files without an option" },
     { "system-prompt-file|-sysf", NULL, "use --system \"$(cat FILE)\"" },
@@ -314,7 +313,8 @@ static const struct cli_opt *known_option(const struct cli *cli, const char *fro
     return option(cli, foreign[row].ours);
 }
 
-/* The option that stands for one that changes nothing, or for -hf; NULL: it is none. */
+/* The option that stands for one that changes nothing, for -hf, or for one that only llama.cpp has a name for; NULL: it
+ * is none. */
 static const struct cli_opt *find_no_op(const struct cli *cli, const char *name, size_t n, const char *typed)
 {
     static const char *value;
@@ -325,7 +325,14 @@ static const struct cli_opt *find_no_op(const struct cli *cli, const char *name,
 
     if (fetch != NULL)
         return fetch;
-
+    if (option(cli, "split") != NULL && is_called("split-mode|-sm", name, n)) {
+        as = (struct cli_opt){ OPT_CHOICE, 0, "", "none|layer|row|tensor", "", &cli_devices_foreign.mode, 0, 0 };
+        return &as;
+    }
+    if (option(cli, "split") != NULL && is_called("main-gpu|-mg", name, n)) {
+        as = (struct cli_opt){ OPT_I32, 0, "", "n", "", &cli_devices_foreign.main_gpu, 0, 999 };
+        return &as;
+    }
     for (int i = 0; i < N_NO_OPS && option(cli, "device") != NULL; i++) {
         const char *arg = no_ops[i].arg;
 

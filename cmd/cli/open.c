@@ -3,6 +3,8 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/memory.h"
+#include "cli/devices.h"
+#include "cli/estimate.h"
 #include "cli/open.h"
 
 #include <inttypes.h>
@@ -16,23 +18,6 @@
 #include "run/placement.h"
 #include "shape/shape.h"
 #include "text/text.h"
-
-void cli_open_check(const struct cli *cli, const struct cli_model_opts *o)
-{
-    struct err e;
-
-    if (o->vram != NULL && strcmp(cli_open_device(o), "cpu") == 0)
-        cli_leave_aside(cli, cli_typed(cli, "vram") ? "device" : "vram");
-    if (o->vram != NULL && strcmp(cli_open_device(o), "cpu") == 0)
-        cli_usage("--vram limits a GPU's memory: not with --device cpu");
-    if (model_device_name(cli_open_device(o), &e))
-        cli_usage("--device: %s", e.msg);
-}
-
-const char *cli_open_device(const struct cli_model_opts *o)
-{
-    return o->device != NULL ? o->device : o->vram != NULL ? "cuda" : "cpu";
-}
 
 struct model_opts cli_open_model_opts(const struct cli_model_opts *o)
 {
@@ -137,7 +122,7 @@ static enum err_code open_timed(struct cli_opened *x, const struct model_opts *o
 
 static bool wants_plan(const struct cli_model_opts *o)
 {
-    return o->plan || o->profile != NULL || strcmp(cli_open_device(o), "cpu") != 0;
+    return o->plan || o->profile != NULL || !cli_open_on_cpu(o) || cli_devices_shares(o, NULL) > 0;
 }
 
 enum err_code cli_open_model(struct cli_opened *x, struct err *e)
@@ -179,14 +164,27 @@ static enum err_code read_profile(struct cli_opened *x, struct err *e)
 static enum err_code plan_for(struct cli_opened *x, const char *device, const struct run_opts *ro, struct err *e)
 {
     struct run_placement_opts fo = { .model = x->mo, .run = *ro, .uses = x->uses };
+    int64_t sizes[MODEL_DEVS_MAX];
+    double shares[MODEL_DEVS_MAX], speeds[MODEL_DEVS_MAX];
+    int n = 0;
 
     fo.model.device = device;
     fo.run.adapter_rank = fo.run.adapter_rank > x->adapters.rank ? fo.run.adapter_rank : x->adapters.rank;
-    fo.adapter_bytes = x->adapters.bytes;
+    fo.adapters = x->adapters.file;
+    fo.n_adapters = x->adapters.n;
     fo.beside_bytes = x->beside_bytes;
     fo.absent = x->o.plan && x->o.vram != NULL;
-    if (x->o.vram != NULL && strcmp(device, "cpu") != 0 && cli_size(&fo.budget_bytes, x->o.vram, "vram", e))
+    fo.fewest = strcmp(device, "cuda:all") == 0;
+    fo.share = cli_devices_shares(&x->o, shares) > 0 ? shares : NULL;
+    if (x->o.vram != NULL && strncmp(device, "cpu", 3) != 0 && cli_devices_sizes(&n, sizes, x->o.vram, e))
         return e->code;
+    if (n == 1)
+        fo.budget_bytes = sizes[0];
+    if (n > 1)
+        fo.budgets = sizes;
+    for (int i = 0; i < n && fo.absent; i++)
+        speeds[i] = cli_estimate_card(sizes[i]);
+    fo.speed = n > 1 && fo.absent ? speeds : NULL;
     return run_placement_make(&x->placement, x->gguf, &fo, e);
 }
 
@@ -218,7 +216,8 @@ enum err_code cli_open_plan(struct cli_opened *x, const struct run_opts *opts, s
     if (x->placement->kv_fallback)
         cli_warn("keys and values are kept as %s,%s: there is no room for f16, which is more exact", x->placement->kv_k,
                  x->placement->kv_v);
-    x->mo.device = device;
+    if (x->placement->n_dev < x->placement->n_named)
+        cli_note("device   %s: as few of %d as have room for the model", x->placement->device, x->placement->n_named);
     x->mo.placement.count_sets = x->o.profile != NULL;
     run_placement_apply(x->placement, &x->mo);
     x->load_ms += clock_ms() - from;
@@ -236,7 +235,7 @@ enum err_code cli_open_fits(struct cli_opened *x, const struct run_opts *opts, s
     cli_open_kv(&x->o, &ro, kv);
     if (plan_for(x, "cpu", &ro, e))
         return e->code;
-    bytes = x->placement->kv_bytes + x->placement->state_bytes + x->placement->logits_bytes + x->beside_bytes;
+    bytes = x->placement->kv_bytes + x->placement->state_bytes + x->placement->logits_bytes + x->beside_bytes[0];
     run_placement_free(x->placement);
     x->placement = NULL;
     left = memory_left("");
@@ -247,7 +246,7 @@ enum err_code cli_open_fits(struct cli_opened *x, const struct run_opts *opts, s
                    " tokens take %.1f GB%s, and %.1f GB of memory are free: --ctx and -n make "
                    "them shorter",
                    ro.n_seq, ro.ctx_tokens, (double)bytes / 1e9,
-                   x->beside_bytes > 0 ? " with those of the verifier" : "", (double)left / 1e9);
+                   x->beside_bytes[0] > 0 ? " with those of the verifier" : "", (double)left / 1e9);
 }
 
 enum err_code cli_open_load(struct cli_opened *x, const struct run_opts *ro, struct err *e)

@@ -28,7 +28,8 @@ enum { CLI_REPACK_AUTO, CLI_REPACK_OFF };
 struct cli_model_opts {
     const char *file;          /* --model; NULL: see cli_model_path() */
     const char *kv;            /* "k,v", or one type for both; NULL: the run's default */
-    const char *device, *vram; /* see cli_open_device(); a size */
+    const char *device, *vram; /* see cli_open_device(); a size, or one for each device */
+    const char *split;         /* how several devices share a model; NULL: "layers" */
     const char *profile;       /* --expert-profile */
     bool plan;                 /* only the plan is wanted: of a device that may be absent */
     bool no_mmap;
@@ -42,8 +43,13 @@ struct cli_model_opts {
 
 /* Mistakes in the options: exits with EXIT_USAGE. */
 void cli_open_check(const struct cli *cli, const struct cli_model_opts *o);
-/* The device that is meant: --device, else "cuda" with --vram, else "cpu". */
+/* The device that is meant, or the devices with commas between them: --device, whose names may be those of llama.cpp;
+ * else GPUs if --vram or --split speak of some, else "cpu". Lives as long as the program. */
 const char *cli_open_device(const struct cli_model_opts *o);
+/* It is the processor, also several times. */
+bool cli_open_on_cpu(const struct cli_model_opts *o);
+/* For what several devices cannot do: exits with EXIT_USAGE if there are several. what: "training" */
+void cli_open_one_device(const struct cli_model_opts *o, const char *what);
 /* What the options say of a model, before there is a plan. */
 struct model_opts cli_open_model_opts(const struct cli_model_opts *o);
 /* --kv into ro: "k,v", or one type for both; names are kept in buf. Not given: ro is as it was. */
@@ -57,12 +63,12 @@ struct cli_opened {
     struct text *text; /* NULL: none */
     struct cli_adapters adapters;
     struct model *model;
-    bool nextn;                      /* set before cli_open_model(): the multi-token-prediction block is wanted */
-    const struct progress *progress; /* the same; ticks while weights are loaded */
-    int64_t beside_bytes;            /* set before the plan: what another model will take */
-    bool dry_run;                    /* model is one, until the first cli_open_run() */
-    struct run_placement *placement; /* the plan; NULL: nothing was planned */
-    double load_ms;                  /* the sum of what these calls took; of it: */
+    bool nextn;                           /* set before cli_open_model(): the multi-token-prediction block is wanted */
+    const struct progress *progress;      /* the same; ticks while weights are loaded */
+    int64_t beside_bytes[MODEL_DEVS_MAX]; /* set before the plan: what another model will take of each device */
+    bool dry_run;                         /* model is one, until the first cli_open_run() */
+    struct run_placement *placement;      /* the plan; NULL: nothing was planned */
+    double load_ms;                       /* the sum of what these calls took; of it: */
     double device_ms, weights_ms, warm_up_ms;
     /* open.c's own */
     struct model_opts mo;

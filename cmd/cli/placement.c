@@ -140,6 +140,29 @@ static void put_estimate(const struct run_placement *f, double device_bytes_per_
                x.device_bytes_per_s / 1e9, device_bytes_per_s > 0 ? "given" : how[x.device_measured], host);
 }
 
+/* The layers of each device, where there are several. */
+static void put_parts(const struct run_placement *f, const struct writer *w)
+{
+    for (int k = 0; k < f->n_dev && f->n_dev > 1; k++) {
+        const struct run_placement_part *p = &f->part[k];
+        char of[40] = "";
+
+        if (p->budget_bytes > 0)
+            snprintf(of, sizeof of, " of %.3f GB", (double)p->budget_bytes / 1e9);
+        write_text(
+            w,
+            "  layers %3d to %3d on %s: weights %.3f GB, kv %.3f GB, state %.3f GB, logits %.3f GB, scratch %.3f "
+            "GB; all %.3f GB%s",
+            p->first, p->end - 1, p->device, (double)f->weight_bytes[k] / 1e9, (double)p->kv_bytes / 1e9,
+            (double)p->state_bytes / 1e9, (double)p->logits_bytes / 1e9, (double)p->scratch_bytes / 1e9,
+            (double)p->total_bytes / 1e9, of);
+    }
+    if (f->n_dev > 1)
+        write_text(w, "  %.4g KB of each token go from a device to the next", (double)f->pass_bytes / 1e3);
+    if (f->n_dev < f->n_named)
+        write_text(w, "  %d of %d devices: as few as have room for the model", f->n_dev, f->n_named);
+}
+
 void cli_placement_text(const struct run_placement *f, double device_bytes_per_s, cli_placement_line *line, void *ctx)
 {
     const struct writer w = { line, ctx };
@@ -150,6 +173,7 @@ void cli_placement_text(const struct run_placement *f, double device_bytes_per_s
                    f->present ? "" : ": a card of that size, which is not here");
     else
         write_text(&w, "plan for %s", f->device);
+    put_parts(f, &w);
     if (!f->own_scratch)
         write_text(&w, "  scratch is an estimate: this program was built without CUDA");
     put_weights(f, &w);
@@ -221,6 +245,24 @@ static json_t *layers_json(const struct run_placement *f)
     return list;
 }
 
+static json_t *parts_json(const struct run_placement *f)
+{
+    json_t *list = json_array();
+
+    for (int k = 0; k < f->n_dev; k++) {
+        const struct run_placement_part *p = &f->part[k];
+
+        json_push(&list, json_pack("{s:s, s:b, s:i, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "device", p->device,
+                                   "present", p->present, "first_layer", p->first, "last_layer", p->end - 1,
+                                   "budget_bytes", (json_int_t)p->budget_bytes, "total_bytes",
+                                   (json_int_t)p->total_bytes, "fixed_bytes", (json_int_t)p->fixed_bytes,
+                                   "device_weight_bytes", (json_int_t)f->weight_bytes[k], "kv_bytes",
+                                   (json_int_t)p->kv_bytes, "state_bytes", (json_int_t)p->state_bytes, "logits_bytes",
+                                   (json_int_t)p->logits_bytes, "scratch_bytes", (json_int_t)p->scratch_bytes));
+    }
+    return list;
+}
+
 static json_t *estimate_json(const struct run_placement *f, double device_bytes_per_s)
 {
     const struct cli_estimate x = cli_estimate(f, device_bytes_per_s);
@@ -265,6 +307,9 @@ json_t *cli_placement_json(const struct run_placement *f, double device_bytes_pe
         good = cli_json_set(o, ints[i].key, json_integer(ints[i].v));
     if (f->beside_bytes > 0)
         good = good && cli_json_set(o, "verifier_bytes", json_integer(f->beside_bytes));
+    if (f->n_dev > 1)
+        good = good && cli_json_set(o, "devices", parts_json(f)) &&
+               cli_json_set(o, "pass_bytes", json_integer(f->pass_bytes));
     snprintf(kv, sizeof kv, "%s,%s", f->kv_k, f->kv_v);
     good = good && cli_json_set(o, "kv", json_string(kv)) &&
            cli_json_set(o, "kv_fallback", json_boolean(f->kv_fallback)) &&

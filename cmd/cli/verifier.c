@@ -60,7 +60,8 @@ enum err_code cli_verifier_open(struct cli_verifier **out, const struct cli_veri
     return ERR_OK;
 }
 
-enum err_code cli_verifier_bytes(int64_t *bytes, const struct cli_verifier_use *use, int64_t tokens, struct err *e)
+enum err_code cli_verifier_bytes(int64_t bytes[MODEL_DEVS_MAX], const struct cli_verifier_use *use, int64_t tokens,
+                                 struct err *e)
 {
     const char *what = use->o.what;
     const struct run_opts ro = { .ctx_tokens =
@@ -71,16 +72,17 @@ enum err_code cli_verifier_bytes(int64_t *bytes, const struct cli_verifier_use *
     struct cli_opened x = { 0 };
     enum err_code code;
 
-    *bytes = 0;
+    memset(bytes, 0, MODEL_DEVS_MAX * sizeof *bytes);
     if (what == NULL || strcmp(what, "self") == 0 || strncmp(what, "cmd:", 4) == 0)
         return ERR_OK;
     o = model_opts(use);
     o.plan = true;
     code = cli_open(&x, &o, e) || cli_open_model(&x, e) ? e->code : cli_open_plan(&x, &ro, e);
     if (code == ERR_OK && x.placement->is_host) /* its weights are pages of the file */
-        *bytes = x.placement->kv_bytes + x.placement->state_bytes + x.placement->logits_bytes;
+        bytes[0] = x.placement->kv_bytes + x.placement->state_bytes + x.placement->logits_bytes;
     else if (code == ERR_OK)
-        *bytes = x.placement->total_bytes - x.placement->fixed_bytes;
+        for (int i = 0; i < x.placement->n_dev; i++)
+            bytes[i] = x.placement->part[i].total_bytes - x.placement->part[i].fixed_bytes;
     cli_opened_close(&x);
     return code == ERR_OK ? ERR_OK : err_wrap(e, "--verifier");
 }

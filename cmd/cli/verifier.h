@@ -40,8 +40,8 @@ MUST_CHECK enum err_code cli_verifier_open(struct cli_verifier **out, const stru
                                            struct err *e);
 /* What a model of a file will take of its device's memory for solutions of this length; 0 of another verifier.
  * Nothing is loaded. */
-MUST_CHECK enum err_code cli_verifier_bytes(int64_t *bytes, const struct cli_verifier_use *use, int64_t tokens,
-                                            struct err *e);
+MUST_CHECK enum err_code cli_verifier_bytes(int64_t bytes[MODEL_DEVS_MAX], const struct cli_verifier_use *use,
+                                            int64_t tokens, struct err *e);
 /* The end of a command, whether it wants to or not. NULL is allowed. */
 void cli_verifier_close(struct cli_verifier *v);
 /* Scores all. */

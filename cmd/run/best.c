@@ -94,7 +94,7 @@ enum err_code cli_run_count_verifier(struct cli_run *s, int64_t ctx_tokens, stru
 {
     const struct cli_verifier_use use = verifier_use(s);
 
-    return cli_verifier_bytes(&s->open.beside_bytes, &use, ctx_tokens, e);
+    return cli_verifier_bytes(s->open.beside_bytes, &use, ctx_tokens, e);
 }
 
 /* ---- the answers ---- */

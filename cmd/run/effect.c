@@ -127,6 +127,7 @@ const struct cli_of cli_run_of[] = {
     { "threads", COMPUTES },
     { "device", COMPUTES },
     { "vram", COMPUTES },
+    { "split", COMPUTES },
     { "kv", COMPUTES },
     { "chunk", COMPUTES },
     { "acts", COMPUTES },

@@ -171,6 +171,14 @@ struct lookup {
     unsigned char *host, *dev;
 };
 
+/* Rows on their way to another device, in pinned memory (cuda_pass()); need: bytes of the largest that a measured step
+ * passes on. Those of a step lie side by side while there is room. */
+struct passing {
+    size_t need, cap, used;
+    unsigned char *pinned;
+    cudaEvent_t done; /* they are there */
+};
+
 struct weight_block {
     unsigned char *p;
     struct weight_block *next;
@@ -209,6 +217,7 @@ struct cuda {
     struct hand hand;
     struct masks masks;
     struct lookup lookup;
+    struct passing passing;
     struct dev_memory mem; /* when it was opened */
     size_t held;
     bool fuse;     /* nodes of steps with one row go together */
@@ -276,6 +285,8 @@ void cuda_flush(struct cuda *c);    /* runs what is recorded, and waits */
 void cuda_submit(void *ctx);
 bool cuda_fetch(struct cuda *c, void *to, const void *from, size_t n); /* false: no room */
 void cuda_drop_graphs(struct cuda *c);
+void cuda_pass(void *from, void *to, struct tensor y, struct tensor x); /* dev_pass() */
+void cuda_pass_close(struct cuda *c);
 bool cuda_reserve(void *ctx); /* what measured nodes need */
 
 /* device/cpu_experts.cu */

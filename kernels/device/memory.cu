@@ -150,6 +150,7 @@ const void *cuda_weights_some(void *ctx, const void *host, size_t piece_bytes, i
     c->held += place_bytes(all);
     if (c->dry_run)
         return host;
+    (void)cudaSetDevice(c->id);
     unsigned char *p = place_weights(c, all), *to = p;
     for (int64_t i = 0; p != NULL && i < n;) { /* neighbours go together */
         int64_t k = i;
@@ -283,6 +284,7 @@ struct dev_memory cuda_memory(void *ctx)
 
     if (c->dry_run)
         return c->mem;
+    (void)cudaSetDevice(c->id);
     TRY(c, cudaMemGetInfo(&left, &total));
     return (struct dev_memory){ true, (int64_t)total, (int64_t)left, -1, false };
 }

@@ -32,8 +32,8 @@ static void begin_step(void *ctx)
 {
     struct cuda *c = (struct cuda *)ctx;
 
-    (void)cudaSetDevice(c->id);
     cuda_flush(c);
+    c->passing.used = 0;
     c->in_step = true;
 }
 
@@ -601,6 +601,7 @@ static void close_cuda(void *ctx)
     free(c->hand.adapted);
     cuda_masks_close(c);
     cuda_lookup_close(c);
+    cuda_pass_close(c);
     cuda_clock_free(c);
     for (int i = 0; i < CHUNKS; i++) {
         (void)cudaFreeHost(c->chunk[i].host);
@@ -660,6 +661,7 @@ static struct dev_table make_table(void)
     t.end = end_step;
     t.zero = record_zero;
     t.copy = record_copy;
+    t.pass = cuda_pass;
     t.fetch = fetch;
     t.close = close_cuda;
     t.simd = device_name;

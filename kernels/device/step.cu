@@ -257,10 +257,37 @@ static void ensure_ws(struct cuda *c, size_t n)
     cuda_count(c, n, true);
 }
 
+void cuda_pass_close(struct cuda *c)
+{
+    (void)cudaFreeHost(c->passing.pinned);
+    if (c->passing.done != NULL)
+        (void)cudaEventDestroy(c->passing.done);
+    c->passing.pinned = NULL;
+    c->passing.done = NULL;
+    c->passing.cap = c->passing.used = 0;
+}
+
+/* Nothing is on its way. Two of the largest, for what goes beside the rows. */
+static void pass_reserve(struct cuda *c)
+{
+    struct passing *p = &c->passing;
+    const size_t all = 2 * round_up(p->need, 256);
+
+    if (all <= p->cap || c->dry_run)
+        return;
+    cuda_pass_close(c);
+    TRY(c, cudaMallocHost((void **)&p->pinned, all));
+    TRY(c, cudaEventCreateWithFlags(&p->done, cudaEventDisableTiming));
+    if (c->bad == cudaSuccess)
+        p->cap = all;
+}
+
 bool cuda_reserve(void *ctx)
 {
     struct cuda *c = (struct cuda *)ctx;
 
+    (void)cudaSetDevice(c->id);
+    pass_reserve(c);
     ensure_ws(c, c->ws_need);
     cuda_hand_reserve(c);
     cuda_masks_reserve(c);
@@ -398,8 +425,53 @@ void cuda_submit(void *ctx)
 {
     struct cuda *c = (struct cuda *)ctx;
 
+    (void)cudaSetDevice(c->id);
     if (c->n_node > 0 && c->bad == cudaSuccess && !c->clock.on)
         run_recorded(c);
+}
+
+/* What the device has been given runs; steps that are timed stay whole. */
+static void hand_on(struct cuda *c)
+{
+    if (c->clock.on)
+        cuda_flush(c);
+    else
+        cuda_submit(c);
+}
+
+/* Through pinned memory: neither device has to reach the other's. The host waits for neither, but for its own part of
+ * what `from` computes, and where one step passes on more than there is room for. */
+void cuda_pass(void *from, void *to, struct tensor y, struct tensor x)
+{
+    struct cuda *a = (struct cuda *)from, *b = (struct cuda *)to;
+    struct passing *p = &a->passing;
+    const size_t n = (size_t)(x.ne[0] * x.ne[1]) * sizeof(float);
+
+    if (a->measuring) {
+        p->need = n > p->need ? n : p->need;
+        return;
+    }
+    hand_on(b); /* that used the memory of y */
+    hand_on(a);
+    if (p->cap - p->used < n) {
+        serve(a);
+        TRY(a, cudaStreamSynchronize(a->stream));
+        TRY(b, cudaStreamSynchronize(b->stream));
+        p->used = 0;
+        p->need = n > p->need ? n : p->need;
+        pass_reserve(a);
+    }
+    if (a->bad != cudaSuccess)
+        return;
+    TRY(a, cudaMemcpyAsync(p->pinned + p->used, x.data, n, cudaMemcpyDeviceToHost, a->stream));
+    TRY(a, cudaEventRecord(p->done, a->stream));
+    a->under_way = true;
+    serve(a);
+    (void)cudaSetDevice(b->id);
+    TRY(b, cudaStreamWaitEvent(b->stream, p->done, 0));
+    TRY(b, cudaMemcpyAsync(y.data, p->pinned + p->used, n, cudaMemcpyHostToDevice, b->stream));
+    b->under_way = true;
+    p->used += round_up(n, 256);
 }
 
 bool cuda_fetch(struct cuda *c, void *to, const void *from, size_t n)
@@ -422,6 +494,7 @@ bool cuda_fetch(struct cuda *c, void *to, const void *from, size_t n)
 
 void cuda_flush(struct cuda *c)
 {
+    (void)cudaSetDevice(c->id);
     if (c->n_node > 0 && c->bad == cudaSuccess) {
         (void)cuda_record(c, NODE_DONE);
         c->fetch.turns++;

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* devices.c - the devices of a model, and which of them has which layers. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "gguf/gguf.h"
 #include "model/forward.h"
 #include "model/internal.h"
+
+_Static_assert((int)MODEL_DEVS_MAX == (int)DEV_LIST_MAX, "devices of a list");
 
 static enum err_code open_dev(struct dev **out, const char *name, const struct model_opts *o, struct err *e)
 {
@@ -17,7 +21,9 @@ static enum err_code open_dev(struct dev **out, const char *name, const struct m
 
 enum err_code model_one_dev(struct dev **out, const struct model_opts *o, struct err *e)
 {
-    return open_dev(out, o->device == NULL ? "cpu" : o->device, o, e);
+    struct dev_list l;
+
+    return dev_list_parse(&l, o->device == NULL ? "cpu" : o->device, e) ? e->code : open_dev(out, l.name[0], o, e);
 }
 
 /* A layer that reads the keys and values of another one is where that is. */
@@ -144,6 +150,20 @@ struct state_place model_place(const struct model *m)
 const struct model_weights *model_part_weights(const struct model *m, int i)
 {
     return &m->bytes_on[i];
+}
+
+void model_layer_bytes(const struct model *m, int64_t *bytes)
+{
+    memset(bytes, 0, (size_t)m->plan.n_layer * sizeof *bytes);
+    for (size_t i = 0; i < gguf_n_tensors(m->gguf); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(m->gguf, i);
+        int layer;
+        char name[64];
+
+        (void)snprintf(name, sizeof name, "%.*s", STR_ARG(t->name));
+        if (sscanf(name, "blk.%d.", &layer) == 1 && layer >= 0 && layer < m->plan.n_layer)
+            bytes[layer] += (int64_t)t->size_bytes;
+    }
 }
 
 int64_t model_device_used(const struct model *m)

@@ -16,6 +16,7 @@ struct dev *model_part(const struct model *m, int i);  /* device i of them */
 struct state_place model_place(const struct model *m); /* where its layers lie */
 struct model_weights;
 const struct model_weights *model_part_weights(const struct model *m, int i); /* of device i, for its layers */
+void model_layer_bytes(const struct model *m, int64_t *bytes); /* [n_layer] of the layers' tensors in the file */
 /* Whether another device may begin with this layer. */
 bool model_may_cut(const struct arch_plan *p, int layer);
 /* first[0 .. n_dev]: the first layer of each device, and past the last; by their shares of the layers, NULL: even ones.

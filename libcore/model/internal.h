@@ -150,6 +150,7 @@ static inline struct dev *model_dev_of(const struct model *m, int layer)
 /* devices.c: opens the devices, shares out the layers; the plan is known. close: what that took. */
 MUST_CHECK enum err_code model_open_devices(struct model *m, const struct model_opts *o, struct err *e);
 void model_close_devices(struct model *m);
+/* The first device alone. */
 MUST_CHECK enum err_code model_one_dev(struct dev **out, const struct model_opts *o, struct err *e);
 MUST_CHECK enum err_code model_count_uses(struct model *m, struct err *e); /* room for them */
 /* A step begins, or ends, on all devices; the error names the one that failed. */

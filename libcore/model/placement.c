@@ -73,6 +73,24 @@ static void take_out(struct model_experts *p, const struct model_experts_in *in,
     p->host_uses[v->layer] += v->uses;
 }
 
+/* Experts of the layers first .. end - 1 leave, in the order of v, until the others fit. */
+static void make_room(struct model_experts *p, const struct model_experts_in *in, const struct leaving *v, size_t n,
+                      int first, int end, int64_t room)
+{
+    int64_t bytes = 0;
+
+    for (int i = first; i < end; i++)
+        bytes += layer_bytes(&in->layer[i], p->n_here[i]);
+    for (size_t i = 0; i < n && bytes > 0 && bytes > room; i++) {
+        const int64_t before = p->device_bytes;
+
+        if (v[i].layer < first || v[i].layer >= end)
+            continue;
+        take_out(p, in, &v[i]);
+        bytes -= before - p->device_bytes;
+    }
+}
+
 enum err_code model_experts_place(struct model_experts **out, const struct model_experts_in *in, struct err *e)
 {
     size_t n = (size_t)in->n_layer * (size_t)in->n_expert, n_left = 0;
@@ -103,8 +121,10 @@ enum err_code model_experts_place(struct model_experts **out, const struct model
             p->here[(int64_t)i * in->n_expert + j] = true;
     }
     qsort(v, n_left, sizeof *v, by_key);
-    for (size_t i = 0; i < n_left && p->device_bytes > 0 && p->device_bytes > in->room_bytes; i++)
-        take_out(p, in, &v[i]);
+    if (in->n_dev == 0)
+        make_room(p, in, v, n_left, 0, in->n_layer, in->room_bytes);
+    for (int k = 0; k < in->n_dev; k++)
+        make_room(p, in, v, n_left, k > 0 ? in->end[k - 1] : 0, in->end[k], in->room[k]);
     free(v);
     *out = p;
     return ERR_OK;

@@ -18,6 +18,7 @@
 #define MODEL_FREE 0.25
 
 /* How a model is opened. run/placement.h makes one that fits a device. */
+enum { MODEL_DEVS_MAX = 16 }; /* devices of a model */
 struct model_experts;
 struct model_placement {
     /* The routed experts on the device. The others stay in the mapped file, and the CPU computes them. NULL: all are on
@@ -55,6 +56,10 @@ struct model_experts_in {
     const struct model_experts_layer *layer; /* [n_layer] */
     const uint64_t *uses;                    /* [n_layer][n_expert] measured; NULL: none */
     int64_t room_bytes;                      /* memory for experts; less than 0 counts as 0 */
+    /* With several devices, the room of each, and past the last layer of each; else 0, NULL, NULL. */
+    int n_dev;
+    const int64_t *room;
+    const int *end;
 };
 MUST_CHECK enum err_code model_experts_place(struct model_experts **out, const struct model_experts_in *in,
                                              struct err *e);

@@ -24,19 +24,41 @@
  * free, stay free. */
 #define RUN_PLACEMENT_LEAVES ((int64_t)1 << 30)
 
+struct adapter;
 struct run_placement_opts {
     struct model_opts model; /* of its placement only copy_weights and as_stored count */
     struct run_opts run;
-    int64_t budget_bytes;  /* of the device's memory, for everything; 0: what is free less RUN_PLACEMENT_MARGIN, or
-                            * no limit if the device's memory is the host's */
-    int64_t adapter_bytes; /* of the device's memory, that model_adapter_open() will take */
-    int64_t beside_bytes;  /* the same of another model, whose run is planned first */
-    bool absent;           /* also plan for a device that is not present; then budget_bytes > 0 */
-    const uint64_t *uses;  /* model_experts_in.uses */
+    int64_t budget_bytes;   /* of each device's memory, for everything; 0: what is free less RUN_PLACEMENT_MARGIN, or
+                             * no limit if the device's memory is the host's */
+    const int64_t *budgets; /* [devices] instead, of each; NULL: budget_bytes */
+    const struct adapter *const *adapters; /* [n_adapters] that model_adapter_open() will take memory for */
+    int n_adapters;
+    const int64_t *beside_bytes; /* [devices] of another model, whose run is planned first; NULL: none */
+    bool absent;                 /* also plan for devices that are not present; then their budgets are > 0 */
+    const uint64_t *uses;        /* model_experts_in.uses */
+    /* With several devices: shares of the layers; NULL: those that run/cut.h chooses, by these bandwidths (bytes a
+     * second; NULL: all are alike). fewest: of the devices named only the first ones, as few as have room for all. */
+    const double *share, *speed;
+    bool fewest;
 };
 
+/* What lies on one device. */
+struct run_placement_part {
+    char device[32];
+    bool present;         /* the device is present */
+    int first, end;       /* its layers: first .. end - 1 */
+    int64_t budget_bytes; /* 0: no limit */
+    int64_t total_bytes;  /* the sum of the members below */
+    int64_t fixed_bytes;
+    struct model_weights weights;
+    int64_t adapter_bytes, beside_bytes;
+    int64_t kv_bytes, state_bytes, logits_bytes;
+    int64_t scratch_bytes; /* of operations, and what rounding up takes */
+};
+
+/* With several devices bytes are sums over them, and they are present if all are. */
 struct run_placement {
-    char device[32];      /* as the caller named it */
+    char device[256];     /* their names, as model_opts.device takes them */
     bool present;         /* the device is present */
     bool is_host;         /* its memory is the host's */
     bool own_scratch;     /* false: this program was built without the device; scratch_bytes is an estimate */
@@ -44,7 +66,6 @@ struct run_placement {
     int64_t total_bytes;  /* on the device: the sum of the members below */
     int64_t fixed_bytes;
     struct model_weights weights;
-    int64_t weight_bytes; /* of them on the device */
     int64_t adapter_bytes, beside_bytes;
     int64_t kv_bytes, state_bytes, logits_bytes;
     int64_t scratch_bytes;         /* of operations, and what rounding up takes */
@@ -58,8 +79,14 @@ struct run_placement {
     int n_layer, n_expert, n_used;
     int64_t *expert_bytes;         /* [n_layer] of one routed expert; 0: the layer has none */
     struct model_experts *experts; /* NULL: all experts are on the device */
-    bool measured; /* the experts on the device were chosen by uses; else only their number is planned until
-                    * run_placement_measure() chooses them */
+    bool measured;      /* the experts on the device were chosen by uses; else only their number is planned until
+                         * run_placement_measure() chooses them */
+    int n_dev, n_named; /* devices that are used, and that were named: more with `fewest` */
+    struct run_placement_part part[MODEL_DEVS_MAX];
+    int64_t pass_bytes; /* of a token, from each device to the next */
+    /* model_placement */
+    int first[MODEL_DEVS_MAX];
+    int64_t weight_bytes[MODEL_DEVS_MAX];
 };
 
 /* ERR_LIMIT: the budget is too small for what must be on the device; the message says how much that is. If run_opts

@@ -99,6 +99,13 @@ void state_kv_share(struct state *s, int dst, int src)
     }
 }
 
+int64_t state_layer_kv_bytes(const struct state *s, int layer)
+{
+    const struct layer_memory *l = &s->layer[layer];
+
+    return l->borrows ? 0 : (int64_t)l->kv.page_bytes * s->n_pages;
+}
+
 size_t state_kv_bytes(const struct state *s)
 {
     size_t n = 0;

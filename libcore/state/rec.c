@@ -199,6 +199,14 @@ void state_fork(struct state *s, int dst, int src)
     }
 }
 
+int64_t state_layer_rec_bytes(const struct state *s, int layer)
+{
+    const struct state_rec *l = &s->layer[layer].live;
+    const int64_t floats = l->conv.floats + l->rec.floats + l->table.floats;
+
+    return (int64_t)sizeof(float) * s->n_slots * (floats * (s->undo > 0 ? 2 : 1) + l->conv.log.floats);
+}
+
 size_t state_rec_bytes(const struct state *s)
 {
     size_t n = (size_t)s->n_last * sizeof(int32_t);

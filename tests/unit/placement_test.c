@@ -44,7 +44,9 @@ static struct model_experts *place_in(const struct places *p, bool uses, int64_t
     struct err e = { 0 };
 
     ok(model_experts_place(
-           &out, &(struct model_experts_in){ LAYERS, EXPERTS, USED, p->layer, uses ? p->uses : NULL, room }, &e),
+           &out,
+           &(struct model_experts_in){ LAYERS, EXPERTS, USED, p->layer, uses ? p->uses : NULL, room, 0, NULL, NULL },
+           &e),
        &e);
     return out;
 }
@@ -180,9 +182,11 @@ static void shared_waits(void **state)
 
 /* ---- split models ---- */
 
+static struct test_devices split_on; /* the devices that the layers are on */
+
 static struct model_opts split_opts(void)
 {
-    return (struct model_opts){ .device = test_device(), .n_threads = 1, .acts = test_acts() };
+    return (struct model_opts){ .device = split_on.names, .n_threads = 1, .acts = test_acts() };
 }
 
 /* A rig whose experts are where a plan says. */
@@ -209,17 +213,22 @@ static bool open_split(struct rig *rig, const char *path, const struct run_opts 
     struct run_placement *whole;
     struct err e = { 0 };
     struct gguf *g;
-    int64_t experts;
+    int64_t experts, budget[MODEL_DEVS_MAX];
 
     ok(gguf_open(&g, path, &e), &e);
     ok(run_placement_make(&whole, g, &o, &e), &e);
     experts = whole->weights.device[MODEL_EXPERTS];
     /* room for what sharing takes besides: found by asking for less and less */
-    o.budget_bytes = whole->total_bytes - 1 - experts * (63 - share) / 64;
+    for (int k = 0; k < whole->n_dev; k++)
+        budget[k] = whole->part[k].total_bytes - 1 - whole->part[k].weights.device[MODEL_EXPERTS] * (63 - share) / 64;
+    o.budgets = budget;
     *placement = NULL;
-    for (int i = 0; experts > 0 && i < 64 && *placement == NULL; i++, o.budget_bytes += experts / 32)
+    for (int i = 0; experts > 0 && i < 64 && *placement == NULL; i++) {
         if (run_placement_make(placement, g, &o, &e) != ERR_OK)
             assert_int_equal(e.code, ERR_LIMIT);
+        for (int k = 0; k < whole->n_dev; k++)
+            budget[k] += experts / 32 / whole->n_dev;
+    }
     run_placement_free(whole);
     gguf_close(g);
     if (experts == 0)
@@ -288,8 +297,9 @@ static void check_split(const char *path)
         struct rig rig, plain;
         bool host = strcmp(test_device(), "cpu") == 0;
 
+        split_on = test_devices(1 + (int)i % 2);
         if (!open_split(&rig, path, &ro, shares[i / 2], i % 2 == 0 ? NULL : uses, &placement))
-            return;
+            break;
         if (uses == NULL)
             uses = some_uses(placement);
         if (host)
@@ -304,6 +314,7 @@ static void check_split(const char *path)
         rig_close(&plain);
         run_placement_free(placement);
     }
+    split_on = test_devices(1);
     free(uses);
 }
 
@@ -820,6 +831,7 @@ static void absent(void **state)
 
 int main(void)
 {
+    split_on = test_devices(1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(placement),
         cmocka_unit_test(alike_experts),

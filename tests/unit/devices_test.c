@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* devices_test.c - several devices for the layers of a model: names, which device gets which layers, plans whose
+ * budgets are short, one that fails in the middle of a step. */
+#include "base/rng.h"
+#include "golden.h"
+#include "model/forward.h"
+#include "ops/ops.h"
+#include "ops/table.h"
+#include "run/cut.h"
+#include "run/placement.h"
+
+static const char *const nano = "share/models/chimere-nano-q5_k_m.gguf";
+static const char *const model_a = "tests/golden/models/qwen35moe-a.gguf";
+
+static void ok(enum err_code code, const struct err *e)
+{
+    if (code != ERR_OK)
+        fail_msg("%s", e->msg);
+}
+
+static void lists_of_names(void **state)
+{
+    static const struct {
+        const char *names;
+        int n; /* 0: refused */
+    } list[] = { { "cpu", 1 },
+                 { "cpu,cpu", 2 },
+                 { "cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu", DEV_LIST_MAX },
+                 { "cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu", 0 },
+                 { "check:cpu,check:cpu", 2 },
+                 { "cuda:0,cuda:3", 2 },
+                 { "cuda,cuda:1", 2 },
+                 { "check:cpu,cpu", 0 },
+                 { "cpu,cuda", 0 },
+                 { "cuda:0,cpu", 0 },
+                 { "cpu,", 0 },
+                 { ",cpu", 0 },
+                 { "cpu,,cpu", 0 },
+                 { ",", 0 },
+                 { "auto,auto", 0 },
+                 { "cuda:0,cuda:all", 0 },
+                 { "cuda:x,cuda:1", 0 },
+                 { "a-name-that-is-longer-than-any-device-has-it,cpu", 0 } };
+    struct dev_list l;
+    struct dev *d;
+    struct err e = { 0 };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        const enum err_code code = dev_list_parse(&l, list[i].names, &e);
+
+        assert_int_equal(dev_check_name(list[i].names, &e), code);
+        assert_int_equal(code, list[i].n > 0 ? ERR_OK : ERR_ARG);
+        if (code == ERR_OK)
+            assert_int_equal(l.n, list[i].n);
+        else
+            assert_null(strchr(e.msg, '\n'));
+    }
+    assert_int_equal(dev_open(&d, "cpu,cpu", &(struct dev_opts){ .n_threads = 1 }, &e), ERR_ARG);
+}
+
+/* ---- which layers ---- */
+
+enum { LAYERS = 7, DEVS = 3 };
+
+struct cut {
+    struct run_cut c;
+    bool may[LAYERS];
+    int64_t bytes[LAYERS], reads[LAYERS], room[DEVS], beside[DEVS];
+    double speed[DEVS];
+    uint64_t seed, at;
+};
+
+static uint32_t some(struct cut *x, uint32_t n)
+{
+    uint32_t r[4];
+
+    rng_block(r, x->seed, 7, x->at++);
+    return r[0] % n;
+}
+
+/* The cost of ranges: false: there is no room, or no such cut. */
+static bool cost_of(const struct cut *x, const int *first, int64_t *all, int64_t *most)
+{
+    *all = *most = 0;
+    for (int d = 0; d < x->c.n_dev; d++) {
+        const int end = d + 1 < x->c.n_dev ? first[d + 1] : x->c.n_layer;
+        int64_t time = (int64_t)((double)x->beside[d] * 1e12 / x->speed[d]), bytes = 0;
+
+        if (end <= first[d] || (d > 0 && !x->may[first[d]]))
+            return false;
+        for (int i = first[d]; i < end; i++) {
+            time += (int64_t)((double)x->reads[i] * 1e12 / x->speed[d]) + 20000000;
+            bytes += x->bytes[i];
+        }
+        if (bytes > x->room[d])
+            return false;
+        *all += time;
+        *most = time > *most ? time : *most;
+    }
+    return true;
+}
+
+/* Against all ranges there are. */
+static void ranges_of_layers(void **state)
+{
+    int found = 0, none = 0;
+
+    (void)state;
+    for (uint64_t seed = 0; seed < 400; seed++) {
+        struct cut x = { .seed = seed };
+        int64_t all = INT64_MAX, most = INT64_MAX, a, m;
+        int first[DEVS], n = 0;
+        struct err e = { 0 };
+        bool fits;
+
+        x.c = (struct run_cut){
+            1 + (int)some(&x, LAYERS), 1 + (int)some(&x, DEVS), x.may, x.bytes, x.reads, x.room, x.speed, x.beside
+        };
+        for (int i = 0; i < LAYERS; i++) {
+            x.may[i] = some(&x, 5) > 0;
+            x.bytes[i] = 1 + some(&x, 100);
+            x.reads[i] = some(&x, 1000000000);
+        }
+        for (int d = 0; d < DEVS; d++) {
+            x.room[d] = some(&x, 4) == 0 ? INT64_MAX : some(&x, 400);
+            x.speed[d] = 1e11 * (1 + some(&x, seed % 2 ? 1 : 8));
+            x.beside[d] = d == x.c.n_dev - 1 ? some(&x, 1000000000) : 0;
+        }
+        for (int p = 0; p < LAYERS * LAYERS; p++) {
+            const int v[DEVS] = { 0, p / LAYERS, p % LAYERS };
+
+            if ((x.c.n_dev < 3 && p % LAYERS > 0) || (x.c.n_dev < 2 && p > 0) || !cost_of(&x, v, &a, &m))
+                continue;
+            n++;
+            if (a < all || (a == all && m < most)) {
+                all = a;
+                most = m;
+            }
+        }
+        if (run_cut_choose(first, &fits, &x.c, &e) != ERR_OK) {
+            assert_int_equal(e.code, ERR_ARG);
+            assert_int_equal(n, 0);
+            continue;
+        }
+        assert_int_equal(fits, n > 0);
+        found += n > 0;
+        none += n == 0;
+        if (n == 0)
+            continue;
+        assert_true(cost_of(&x, first, &a, &m));
+        assert_int_equal(a, all);
+        assert_int_equal(m, most);
+    }
+    assert_true(found > 100 && none > 20);
+}
+
+/* ---- plans ---- */
+
+static float *logits_by(const struct gguf *g, const struct model_opts *mo, const struct run_opts *ro,
+                        const struct run_placement *f)
+{
+    enum { N = 9 };
+    int32_t ids[N];
+    struct rig rig = { 0 };
+    struct err e = { 0 };
+
+    for (int i = 0; i < N; i++)
+        ids[i] = 40 + i * 7;
+    ok(model_open(&rig.m, g, mo, &e), &e);
+    ok(run_open(&rig.r, rig.m, ro, &e), &e);
+    rig.n_vocab = model_info(rig.m)->n_vocab;
+    float *v = logits_of(&rig, ids, N, N);
+    for (int k = 0; f != NULL && k < f->n_dev; k++) {
+        const struct run_placement_part *p = &f->part[k];
+
+        assert_int_equal((int64_t)dev_held(model_part(rig.m, k)), p->total_bytes - p->fixed_bytes);
+        assert_true(p->budget_bytes == 0 || p->total_bytes <= p->budget_bytes);
+        assert_true(model_place(rig.m).on[p->first] == k && model_place(rig.m).on[p->end - 1] == k);
+    }
+    run_close(rig.r);
+    model_close(rig.m);
+    return v;
+}
+
+/* Budgets that get smaller by 1 MiB in turns: what is planned is what is taken, and gives the bytes of one device;
+ * where there is no plan, there is none with less either. */
+static void short_budgets(void **state)
+{
+    const struct test_devices d = test_devices(2);
+    const struct run_opts ro = { .ctx_tokens = 256, .rows_max = 16 };
+    struct run_placement_opts o = { .model = { .device = d.names, .n_threads = 1, .acts = test_acts() }, .run = ro };
+    const struct model_opts one = { .device = test_device(), .n_threads = 1, .acts = test_acts() };
+    struct run_placement *whole, *f;
+    int64_t budget[2];
+    struct gguf *g;
+    struct err e = { 0 };
+    int planned = 0, shared = 0, refused = 0;
+
+    (void)state;
+    ok(gguf_open(&g, nano, &e), &e);
+    ok(run_placement_make(&whole, g, &o, &e), &e);
+    assert_int_equal(whole->n_dev, 2);
+    assert_int_equal(whole->total_bytes, whole->part[0].total_bytes + whole->part[1].total_bytes);
+    float *want = logits_by(g, &one, &ro, NULL);
+    for (int k = 0; k < 2; k++)
+        budget[k] = whole->part[k].total_bytes;
+    o.budgets = budget;
+    for (int i = 0; refused < 2; budget[i++ % 2] -= 1 << 20) {
+        struct model_opts mo = o.model;
+
+        if (run_placement_make(&f, g, &o, &e) != ERR_OK) {
+            assert_int_equal(e.code, ERR_LIMIT);
+            refused++;
+            continue;
+        }
+        assert_int_equal(refused, 0);
+        planned++;
+        shared += f->experts != NULL;
+        run_placement_apply(f, &mo);
+        if (i % 5 == 0) {
+            float *got = logits_by(g, &mo, &ro, f);
+
+            if (strcmp(test_device(), "cpu") == 0 || f->experts == NULL)
+                assert_memory_equal(got, want, 9 * 512 * sizeof *got);
+            free(got);
+        }
+        run_placement_free(f);
+    }
+    print_message("%d plans, %d of them with experts on the host\n", planned, shared);
+    assert_true(planned > 8 && shared > 4);
+    run_placement_free(whole);
+    free(want);
+    gguf_close(g);
+}
+
+/* Cards that are not there: unlike ones, shares that were asked for, as few as there is room on. */
+static void cards_elsewhere(void **state)
+{
+    static const double share[2] = { 3, 1 };
+    int64_t budget[2] = { (int64_t)1 << 30, (int64_t)1 << 30 };
+    struct run_placement_opts o = {
+        .model = { .device = "cuda:0,cuda:1" }, .run = { .ctx_tokens = 256 }, .budgets = budget, .absent = true
+    };
+    struct run_placement *f;
+    struct gguf *g;
+    struct err e = { 0 };
+
+    (void)state;
+    ok(gguf_open(&g, model_a, &e), &e);
+    ok(run_placement_make(&f, g, &o, &e), &e);
+    assert_string_equal(f->device, "cuda:0,cuda:1");
+    assert_true(f->part[0].end == f->part[1].first && f->part[1].end == f->n_layer && f->part[0].first == 0);
+    assert_true(f->part[1].logits_bytes > 0 && f->part[0].logits_bytes == 0);
+    run_placement_free(f);
+    o.share = share;
+    ok(run_placement_make(&f, g, &o, &e), &e);
+    assert_int_equal(f->part[0].end, 3 * f->n_layer / 4);
+    run_placement_free(f);
+    o.share = NULL;
+    o.fewest = true;
+    ok(run_placement_make(&f, g, &o, &e), &e);
+    assert_int_equal(f->n_dev, 1);
+    assert_int_equal(f->n_named, 2);
+    assert_string_equal(f->device, "cuda:0");
+    run_placement_free(f);
+    gguf_close(g);
+}
+
+/* ---- one that fails ---- */
+
+static struct {
+    struct dev_table table[2];
+    const struct dev_table *own;
+    void *ctx[2];
+    int failing; /* the device */
+    long left;   /* its products until then; < 0: it has failed */
+} fault;
+
+/* "Later calls do nothing." */
+static void failing_matmul(void *ctx, struct tensor y, struct tensor w, struct tensor x)
+{
+    if (ctx == fault.ctx[fault.failing] && fault.left >= 0)
+        fault.left--;
+    if (ctx != fault.ctx[fault.failing] || fault.left >= 0)
+        fault.own->matmul(ctx, y, w, x);
+}
+
+static void each_failing(void *ctx, const struct op_product *p, int n, struct tensor x)
+{
+    for (int i = 0; i < n; i++)
+        failing_matmul(ctx, p[i].y, p[i].w, x);
+}
+
+static enum err_code failing_end(void *ctx, struct err *e)
+{
+    return ctx == fault.ctx[fault.failing] && fault.left < 0 ? err_set(e, ERR_DEVICE, "fallen off the bus") : ERR_OK;
+}
+
+/* At every product of a step, on either of two devices: the step's error names the device, and the other sequences and
+ * steps get the same error. */
+static void one_fails(void **state)
+{
+    const struct run_row rows[3] = { { 5, 0, true, false }, { 6, 1, false, false }, { 7, 0, true, false } };
+    long steps = 0;
+
+    (void)state;
+    if (strcmp(test_device(), "cpu") != 0)
+        skip();
+    for (int k = 0; k < 2; k++) {
+        char says[32];
+
+        (void)snprintf(says, sizeof says, "device %d of 2: fallen", k + 1);
+        for (long at = 0, done = 0; !done; at++) {
+            struct err e = { 0 };
+            struct rig rig;
+
+            rig_open_on(&rig, 2, model_a, 1, &(struct run_opts){ .ctx_tokens = 64, .n_seq = 2 });
+            fault.failing = k;
+            fault.left = at;
+            for (int i = 0; i < 2; i++) {
+                struct dev_impl *impl = dev_test_impl(model_part(rig.m, i));
+
+                fault.own = i == 0 ? impl->table : fault.own;
+                fault.ctx[i] = impl->ctx;
+                fault.table[i] = *impl->table;
+                fault.table[i].matmul = failing_matmul;
+                fault.table[i].matmuls = each_failing;
+                fault.table[i].end = failing_end;
+                impl->table = &fault.table[0]; /* one for both: rows pass between devices of one kind */
+            }
+            if (run_step(rig.r, rows, 3, &e) == ERR_OK) {
+                done = 1; /* the step has fewer products */
+                assert_true(at > 10);
+            } else {
+                assert_int_equal(e.code, ERR_DEVICE);
+                if (strstr(e.msg, says) == NULL || strchr(e.msg, '\n') != NULL)
+                    fail_msg("\"%s\" does not say \"%s\"", e.msg, says);
+                assert_int_equal(run_step(rig.r, rows + 1, 1, &e), ERR_DEVICE);
+                steps++;
+            }
+            rig_close(&rig);
+        }
+    }
+    print_message("%ld failures\n", steps);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(lists_of_names),  cmocka_unit_test(ranges_of_layers), cmocka_unit_test(short_budgets),
+        cmocka_unit_test(cards_elsewhere), cmocka_unit_test(one_fails),
+    };
+
+    return cmocka_run_group_tests_name("devices", tests, NULL, NULL);
+}
