@@ -16,7 +16,7 @@ static const struct {
     const char *option, *words;  /* between '|' */
     const char *(*at)(size_t i); /* or this; NULL past the last */
 } values[] = {
-    { "device", "cpu|cuda|cuda:all|auto", NULL },
+    { "device", "cpu|cuda|auto", NULL },
     { "split", "layers|auto", NULL },
     { "kv", "f32|f16|q8_0|q8_0,q4_0|q4_0", NULL },
     { "tool-choice", "auto|none|required", NULL },

@@ -186,8 +186,8 @@ static void check_split(const struct cli_model_opts *o, int n_dev)
     if (strcmp(how, "rows") == 0 || mode == CLI_MODE_ROW || mode == CLI_MODE_TENSOR)
         cli_usage("%s: a model is cut between layers, not inside them: use --split layers",
                   strcmp(how, "rows") == 0 ? "--split rows"
-                  : mode == CLI_MODE_ROW   ? "--split-mode row"
-                                           : "--split-mode tensor");
+                  : mode == CLI_MODE_ROW   ? "--split-mode (-sm) row"
+                                           : "--split-mode (-sm) tensor");
     if (strcmp(how, "layers") == 0 || strcmp(how, "auto") == 0)
         return;
     if (n == 0)

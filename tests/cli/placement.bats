@@ -35,6 +35,60 @@ exact='(.total_bytes == .fixed_bytes + .device_weight_bytes + .kv_bytes + .state
     fails 1 "too little" chimere-run --plan --vram 60M
 }
 
+@test "a plan for several cards: each has its layers and stays below its size; sums are those of the parts" {
+    chimere-run --plan --json --shape qwen3.6-35b-a3b --mix q4k --vram 16G,16G --ctx 64k > two
+    jq -e '.device == "cuda:0,cuda:1" and (.devices | length) == 2 and all(.devices[]; .total_bytes <= .budget_bytes)
+        and .devices[0].first_layer == 0 and .devices[0].last_layer + 1 == .devices[1].first_layer
+        and .devices[1].last_layer == 39 and all(.layers[]; .device_experts == 256) and .pass_bytes == 8192
+        and .total_bytes == ([.devices[].total_bytes] | add)
+        and all(.devices[]; .total_bytes == .fixed_bytes + .device_weight_bytes + .kv_bytes + .state_bytes
+            + .logits_bytes + .scratch_bytes)' two
+    # unlike cards; less than the model takes, where the rest goes to the CPU; shares that were asked for
+    for sizes in 6G,16G 16G,6G,6G 8G,6G; do
+        chimere-run --plan --json --shape qwen3.6-35b-a3b --mix q4k --vram $sizes --ctx 16k > plan
+        jq -e 'all(.devices[]; .total_bytes <= .budget_bytes) and ([.devices[] | .last_layer - .first_layer + 1] | add) == 40' plan
+    done
+    jq -e '.host_weight_bytes_by_kind.experts > 1e9' plan
+    chimere-run --plan --json --shape qwen3.6-35b-a3b --mix q4k -ts 3,1 --vram 16G --ctx 16k > plan
+    jq -e '.devices[0].last_layer == 29' plan
+    chimere-run --plan --shape qwen3.6-35b-a3b --mix q4k --vram 16G,16G --ctx 16k > out
+    grep -qE '^  layers   0 to  [0-9]+ on cuda:0: weights .* of 17.180 GB$' out
+}
+
+@test "several devices give the answer of one; what cannot be is refused in a line" {
+    chimere-run -p "Name a colour." -n 8 --json | jq -c 'del(.timings)' > one
+    for device in cpu,cpu cpu,cpu,cpu; do
+        chimere-run -p "Name a colour." -n 8 --json --device $device | jq -c 'del(.timings)' | cmp - one
+    done
+    for device in cpu cpu,cpu; do
+        chimere-run -p "Name a colour." -n 8 --device $device --expert-profile $device.json > out
+        jq -c .uses $device.json >> uses
+    done
+    [ "$(sort -u uses | wc -l)" -eq 1 ]
+    # a conversation goes on elsewhere
+    chimere-run --session s -p "Name a colour." -n 8 > one
+    cp s t
+    chimere-run --session s -p "And another." -n 8 > one
+    chimere-run --session t -p "And another." -n 8 --device cpu,cpu --split 1,3 | cmp - one
+    chimere-run -v -p hi -n 1 --device cpu,cpu --split 1,3 > out 2> err
+    grep -q 'layers   0 to   1 on cpu: ' err
+    fails 2 "2 sizes for 3 devices: one for all, or one for each" chimere-run --device cuda:0,cuda:1,cuda:2 --vram 1G,2G -p x
+    fails 2 "3 sizes for 2 devices" chimere-run --device cuda:0,cuda:1 --vram 1G,2G,3G -p x
+    fails 2 "not with --device cpu,cpu" chimere-run --device cpu,cpu --vram 1G -p x
+    fails 2 "all shares are 0" chimere-run --device cpu,cpu -ts 0,0 -p x
+    fails 2 "leave a device whose share is 0" chimere-run --device cpu,cpu -ts 0,1 -p x
+    fails 2 "3 shares for 2 devices" chimere-run --device cpu,cpu -ts 1,1,1 -p x
+    fails 2 "not layers, auto, or shares" chimere-run --device cpu,cpu --split 1,x -p x
+    fails 2 "is cut between layers" chimere-run --device cpu,cpu --split rows -p x
+    fails 2 "is cut between layers" chimere-run --device cpu,cpu -sm tensor -p x
+    fails 2 "of one kind" chimere-run --device cpu,cuda -p x
+    fails 2 "a name is missing" chimere-run --device cpu, -p x
+    fails 2 "can be cut in 8 ranges at most" chimere-run --device cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu -p x
+    fails 2 "training takes one device" chimere-draft-train lora --device cpu,cpu -m "$CHIMERE_MODEL" -o a.gguf x
+    chimere-run --device cuda:1,cuda:1 -p x > out 2> err || true
+    grep -q 'cuda:1 comes twice, which is a test' err
+}
+
 @test "a plan estimates the speed from bytes and bandwidths, assumed ones until they are measured" {
     # a context of one token: what is read is weights and state
     rm -rf "$XDG_CACHE_HOME/chimere"
