@@ -596,14 +596,24 @@ static enum err_code try_strength(void *ctx, struct tune_verdict *v, struct err 
 {
     const struct weakening *w = ctx;
     struct tune_lora *l = w->j->state.lora;
+    const struct tune_items *kept = &w->j->data.kept;
+    int64_t lost = 0, won = 0, n = 0;
     char at[TUNE_AT_BYTES];
 
     memcpy(l->theta, w->whole, (size_t)l->n_params * sizeof(float));
     tune_lora_weaken(l, (float)v->strength);
     if (test_fresh(w->j, v, e))
         return e->code;
-    tune_note(w->j, false, "%s: answers %" PRId64 " of %" PRId64 " new questions, %s",
-              tune_at_strength(at, v->strength), w->j->report.outcome[0].exact[1], w->j->report.outcome[0].n,
+    for (int i = 0; i < kept->n_set || i == 0; i++) {
+        lost += w->j->report.outcome[1 + i].lost;
+        won += w->j->report.outcome[1 + i].won;
+        n += w->j->report.outcome[1 + i].known;
+    }
+    tune_note(w->j, false,
+              "%s: answers %" PRId64 " of %" PRId64 " new questions; of %" PRId64 " old ones %" PRId64
+              " are lost and %" PRId64 " won: %s",
+              tune_at_strength(at, v->strength), w->j->report.outcome[0].exact[1], w->j->report.outcome[0].n, n, lost,
+              won,
               !v->keeps                        ? "is not shown to keep the rest"
               : tune_tests_kept(&w->j->report) ? "keeps the rest"
                                                : "what it forgets is not tested");
