@@ -49,7 +49,7 @@ PROGS    = $(addprefix $(BIN)/,$(NAMES))
 UNITS    = $(patsubst tests/unit/%.c,$(BUILD)/test/%,$(wildcard tests/unit/*_test.c))
 FUZZ     = $(patsubst tests/fuzz/%.c,$(BUILD)/test/%,$(wildcard tests/fuzz/fuzz_*.c))
 # Data that the checkout has in another form: compressed, as a description that is drawn from, or made by a script.
-UNPACKED:= $(patsubst %.zst,%,$(wildcard share/eval/*.zst tests/golden/*/*.zst tests/golden/*/*/*.zst tests/fuzz/corpus/*/*.zst))
+UNPACKED:= $(patsubst %.zst,%,$(wildcard share/eval/*.zst share/rehearse/*.zst tests/golden/*/*.zst tests/golden/*/*/*.zst tests/fuzz/corpus/*/*.zst))
 DATA     = $(UNPACKED) $(patsubst %.draw,%.gguf,$(wildcard tests/golden/*/*.draw)) tests/fuzz/corpus/gguf.expect
 STEP     = $(if $(STEPS),@echo >> $(BUILD)/steps; printf '[%3d/%d] %s\n' $$(wc -l < $(BUILD)/steps) $(STEPS) $<; )
 all: $(PROGS) $(filter share/%,$(UNPACKED)) ## build the programs into bin/
@@ -131,10 +131,10 @@ proof-nightly: all ; @PATH="$(abspath $(BIN)):$$PATH" nice -n 19 bash bench/nigh
 bench-quant: all ; @BIN='$(BIN)' nice -n 19 bash bench/quant.sh $(MODEL) $(TEXT) ## KL by size for mixes of chimere-quantize, hours: MODEL TEXT
 SHARE   = $(DESTDIR)$(PREFIX)/share
 install: all ## programs, manuals, completions, embedded model, task sets, recipes, jobs: PREFIX, DESTDIR
-	install -d $(DESTDIR)$(PREFIX)/bin $(addprefix $(SHARE)/,chimere/models chimere/eval chimere/jobs chimere/pipelines chimere/recipes chimere/k8s chimere/systemd/user chimere/systemd/system man/man1 man/man5 man/man7 bash-completion/completions zsh/site-functions fish/vendor_completions.d) && $(or $(INSTALL),install) -s -m 755 $(PROGS) $(DESTDIR)$(PREFIX)/bin
+	install -d $(DESTDIR)$(PREFIX)/bin $(addprefix $(SHARE)/,chimere/models chimere/eval chimere/rehearse chimere/jobs chimere/pipelines chimere/recipes chimere/k8s chimere/systemd/user chimere/systemd/system man/man1 man/man5 man/man7 bash-completion/completions zsh/site-functions fish/vendor_completions.d) && $(or $(INSTALL),install) -s -m 755 $(PROGS) $(DESTDIR)$(PREFIX)/bin
 	@set -e; for m in man/*.[157]; do test ! -f $$m || install -m 644 $$m $(SHARE)/man/man$${m##*.}; done
 	install -m 644 share/models/*.gguf share/models/*.md $(SHARE)/chimere/models; install -m 644 share/recipes/* $(SHARE)/chimere/recipes; install -m 644 share/k8s/* $(SHARE)/chimere/k8s; install -m 644 LICENSE README.md share/magic share/haproxy.cfg share/demo/* $(SHARE)/chimere
-	install -m 644 $(sort $(filter share/%,$(UNPACKED)) $(filter-out %.zst,$(wildcard share/eval/*))) $(SHARE)/chimere/eval && install -m 755 share/pipelines/* $(SHARE)/chimere/pipelines && install -m 755 share/jobs/* $(SHARE)/chimere/jobs && install -m 755 share/convert/convert.py $(SHARE)/chimere/convert
+	install -m 644 $(sort $(filter share/eval/%,$(UNPACKED)) $(filter-out %.zst,$(wildcard share/eval/*))) $(SHARE)/chimere/eval && install -m 644 $(filter share/rehearse/%,$(UNPACKED)) $(SHARE)/chimere/rehearse && install -m 755 share/pipelines/* $(SHARE)/chimere/pipelines && install -m 755 share/jobs/* $(SHARE)/chimere/jobs && install -m 755 share/convert/convert.py $(SHARE)/chimere/convert
 	@set -e; cd share/systemd; for u in crontab */*; do sed 's|@PREFIX@|$(PREFIX)|g' $$u > $(abspath $(SHARE))/chimere/systemd/$$u; done
 	@set -e; for p in $(NAMES); do \
 	    $(EMULATE) $(BIN)/$$p --completion bash > $(SHARE)/bash-completion/completions/$$p; \

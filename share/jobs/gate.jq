@@ -11,6 +11,8 @@ def for_trainer: del(.enable_thinking) | if (.answer | type) != "string" then de
 def suite($n; $name): [inputs] | select(any(.[]; .messages?)) |
     (.[] | part as $part | "\($part).\($n)\t\(if $part == "decide" then . else for_trainer end | tojson)"),
     "name.\($n)\t\({set: "suite.decide.\($n)", $name} | tojson)";
+# Of a file that is only for the trainer, one half to test on, the other to rehearse.
+def more($n): inputs | "\(if (.id | hash) % 2 == 0 then "search" else "keep" end).\($n)\t\(for_trainer | tojson)";
 # Answers to a suite, as a generation keeps them: with the names of its sets.
 def results($names): (reduce $names[] as $n ({}; .[$n.set] = $n.name)) as $names |
     inputs | select(.type == "answer") | {set: ($names[.set] // .set), id, item, right};

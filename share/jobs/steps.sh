@@ -195,17 +195,20 @@ by_name() # STEP NAME ...
     done
 }
 
-# A quarter of each task set is for the trainer, to choose a strength and to rehearse; what decides it never sees.
+# A quarter of each task set is for the trainer, to choose a strength and to rehearse, and so is the file of the same name
+# in rehearse; what decides it never sees.
 do_suite()
 {
-    local f n=0 from=$suite
+    local f n=0 name from=$suite more=$rehearse
     if [ -z "$from" ]; then
         from=$dir/suite
-        [ -n "$(find -L "$from" -maxdepth 1 -name '*.jsonl' -print -quit 2> /dev/null)" ] || from=$here/../eval
+        [ -n "$(find -L "$from" -maxdepth 1 -name '*.jsonl' -print -quit 2> /dev/null)" ] || from=$here/../eval more=${more:-$here/../rehearse}
     fi
+    [ -n "$more" ] || more=$dir/rehearse
     while IFS= read -r -d '' f; do
-        n=$((n + 1))
-        head -n "$suite_items" -- "$f" | run_jq -nr --arg n $n --arg name "$(basename -- "$f" .jsonl)" 'include "gate"; suite($n; $name)' |
+        n=$((n + 1)) name=$(basename -- "$f" .jsonl)
+        { head -n "$suite_items" -- "$f" | run_jq -nr --arg n $n --arg name "$name" 'include "gate"; suite($n; $name)'
+            { cat -- "$more/$name.jsonl" 2> /dev/null || true; } | run_jq -nr --arg n $n 'include "gate"; more($n)'; } |
             by_name suite search.$n keep.$n decide.$n name.$n
     done < <(find -L "$from" -maxdepth 1 -name '*.jsonl' -type f -print0 2> /dev/null | sort -z)
     [ -n "$(cat suite.decide.*.jsonl 2> /dev/null | head -c 1)" ] || die 1 "$from: has no task sets"
@@ -231,29 +234,33 @@ eval_suite() # ANSWERS DIRECTORY RESULTS
 do_asked() { answer_tasks asked.answers champion items.new.jsonl items.replay.jsonl; }
 
 # From the parent's adapter on, with all new pairs and the old ones that it has lost; it rehearses the others. The
-# trainer's test has the rule and the margin of the gate for sets; so few items cannot show that less than 2 % is lost.
+# trainer's test has the rule and the margins of the gate; too few items cannot show that less than 2 % of all is lost.
 do_train()
 {
-    local f options=() status=0
+    local f options=() status=0 all=$margin
     [ -s train.gguf ] || { cp -- champion/adapter.gguf train.copy.tmp && mv -f train.copy.tmp train.gguf; } || die 1 "$work: cannot be written"
     # Killed after the trainer had published its result: it is not trained twice.
     cmp -s train.gguf champion/adapter.gguf || status=$?
     case $status in 0) ;; 1) return ;; *) die 1 "$work/train.gguf: cannot be read" ;; esac
     run_jq -nr --slurpfile asked asked.answers 'include "gate"; old_items($asked)' items.old.jsonl | by_name train learn keep
     cat items.learn.jsonl >> train.learn.jsonl
-    # The trainer cannot test what is no text, such as tool calls: that is rehearsed.
+    # The trainer cannot test what is no text, such as tool calls: that is rehearsed. Sets too small to show anything by
+    # themselves are one.
+    cp items.before.jsonl train.others.jsonl
     for f in suite.search.*.jsonl; do
         grep -F '"answer":' "$f" > "train.${f#suite.search.}" || continue
-        options+=(--keep-test "train.${f#suite.search.}")
+        if [ "$(lines_in "train.${f#suite.search.}")" -ge 200 ]; then options+=(--keep-test "train.${f#suite.search.}")
+        else cat "train.${f#suite.search.}" >> train.others.jsonl; fi
     done
+    [ "$(lines_in train.others.jsonl)" -lt 5 ] || options+=(--keep-test train.others.jsonl)
+    [ "$(lines_in train.[0-9]*.jsonl)" -lt 400 ] || all=$margin_all
     { grep -hvF '"answer":' suite.search.*.jsonl || true; } | cat - suite.keep.*.jsonl >> train.keep.jsonl
     [ "$(lines_in train.keep.jsonl)" -lt 25 ] || options+=(--keep train.keep.jsonl)
-    [ "$(lines_in items.before.jsonl)" -lt 5 ] || options+=(--keep-test items.before.jsonl)
     [ "$(lines_in items.test.jsonl)" -ge 5 ] || options+=(--held-out items.before.jsonl)
     # As many steps for each fact, and as much that is rehearsed as is learnt.
     run chimere-draft-train lora --keep-versions 0 -o train.gguf --held-out items.test.jsonl "${options[@]}" --cpu-time "$cpu_time" \
         --batch 8 --keep-batch 8 --epochs 16 \
-        --margin "$(hundredth "$margin")" --margin-set "$(hundredth "$margin")" "${train[@]}" train.learn.jsonl > train.said.txt 2>&1 || status=$?
+        --margin "$(hundredth "$all")" --margin-set "$(hundredth "$margin")" "${train[@]}" train.learn.jsonl > train.said.txt 2>&1 || status=$?
     [ -z "$verbose" ] || cat train.said.txt >&2
     case $status in
     0) ;;

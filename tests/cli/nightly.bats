@@ -11,7 +11,8 @@ setup_file()
     ROOT=$(cd "$BATS_TEST_DIRNAME/../.." && pwd)
     fakes
     use_fakes
-    mkdir -p "$D/log"
+    mkdir -p "$D/log" "$D/rehearse"
+    seq 900 | jq -c '{id: "more\(.)", messages: [{role: "user", content: "more \(.)?"}], answer: "more\(.)"}' > "$D/rehearse/easy ones.jsonl"
     printf 'suite=%q guard=off lock_wait=0.3 mains=true max_load=10000\n' "$FAKES/suite" > "$D/settings"
     day 1 6 > "$D/log/answers-2026-01-02.jsonl"
     printf '{"type":"answer","id":"half' >> "$D/log/answers-2026-01-02.jsonl"
@@ -43,6 +44,10 @@ of b'
     grep -q 'fact number <6>' "$D/current/adapter.gguf"
     jq -e '.new == {n: 6, asked: 6, before: 0, after: 6, lost: 0, won: 6, p: 0.015625, ok: true} and .refused == []' "$D/current/gate.json"
     grep -q '^published: gen/000001$' "$D"/reports/2026-01-03-adapter.md
+    # Of what only the trainer gets one half is rehearsed, the other tested, and the gate asks none of it.
+    (cd "$D/nights/2026-01-03-adapter" && [ "$(grep -hc '"more' train.2.jsonl)" -gt 400 ] && no grep -q '"more' suite.decide.2.jsonl &&
+        [ "$(cat train.2.jsonl train.keep.jsonl | grep '"more' | sort -u | wc -l)" -eq 900 ] && no test -s train.others.jsonl)
+    grep -q -e '--keep-test train.2.jsonl --keep train.keep.jsonl .* --margin 0.02 --margin-set 0.05 ' "$FAKES/trained"
     [ -e "$D/log/2026-01-02.scored" ] && [ "$(stat -c %a "$D/gen")" = 700 ]
     try 0 nightly -t adapter 2026-01-03
     [ ! -s err ]

@@ -2,9 +2,11 @@
 """Step 4: evaluation items, disjoint from training (their prompts are excluded there).
 
     build_eval.py --data DIR --out share/eval --hidden DIR/eval-hidden
+    build_eval.py --data DIR --out share/eval --more share/rehearse
 
 DIR holds facts.json and facts-unknown.jsonl.  Writes one file per domain, 200 items each,
-and DIR/exclude.json with the keys of all prompts.
+and DIR/exclude.json with the keys of all prompts.  With --more: others of the same
+kinds, about nothing that --out asks, for share/jobs/nightly to rehearse and to choose by; --out is only read.
 """
 import argparse, json, os, random
 import synth
@@ -21,12 +23,39 @@ def unique(gen, n, seen):
     return out
 
 
+def more(facts, unk, out, to):
+    """Facts that are asked in `out` are left out whatever their wording, so are prompts."""
+    def asked(domain):
+        return [json.loads(l) for l in open(os.path.join(out, domain + ".jsonl"))]
+    r = random.Random(779)
+    seen = {synth.Sample("", "", None, "", "", "", messages=d["messages"]).key() for domain in ("math", "code", "verify") for d in asked(domain)}
+    answers = {d["answer"] for d in asked("facts") + asked("facts-heldout")}
+    known, unk = ([f for f in from_ if f["answer"] not in answers] for from_ in (facts, unk))
+    S = {"facts": [synth.fact_q(r, f) for f in r.sample(known, 700)], "facts-context": []}
+    for f in r.sample(unk, 120):
+        notes = [f] + [x for x in r.sample(unk, 3) if x["key"] != f["key"]][:2]
+        r.shuffle(notes)
+        ask = synth.pick(r, ["Context:\n{c}\n\nQuestion: {q}", "Use these notes.\n{c}\n\n{q}"])
+        q = synth.pick(r, synth.FQ[f["kind"]]).format(k=f["key"])
+        S["facts-context"].append(synth.Sample("facts", "context", ask.format(c="\n".join("%s: %s" % (x["key"], x["answer"]) for x in notes), q=q), "", f["answer"], "exact"))
+    S["math"] = unique(lambda: r.choice((g_add, g_sub, g_mul, g_div, g_cmp, g_word, g_percent, g_followup))(r), 160, seen)
+    S["code"] = unique(lambda: synth.g_code(r), 160, seen)
+    S["verify"] = unique(lambda: synth.g_verify(r), 160, seen)
+    os.makedirs(to, exist_ok=True)
+    for domain, items in S.items():
+        with open(os.path.join(to, domain + ".jsonl"), "w") as f:
+            for i, s in enumerate(items):
+                f.write(json.dumps({"id": "%s-more-%04d" % (domain, i), "messages": s.messages, "answer": s.answer, "check": "exact"}, separators=(",", ":")) + "\n")
+
+
 def main():
     ap = argparse.ArgumentParser()
-    ap.add_argument("--data", required=True); ap.add_argument("--out", required=True); ap.add_argument("--hidden", required=True)
+    ap.add_argument("--data", required=True); ap.add_argument("--out", required=True); ap.add_argument("--hidden"); ap.add_argument("--more")
     a = ap.parse_args()
     facts = json.load(open(a.data + "/facts.json"))
     unk = [json.loads(l) for l in open(a.data + "/facts-unknown.jsonl")]
+    if a.more:
+        return more(facts, unk, a.out, a.more)
     seen, files = set(), 0
     for out, seed in ((a.out, 777), (a.hidden, 778)):
         os.makedirs(out, exist_ok=True)
