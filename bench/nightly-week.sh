@@ -9,7 +9,8 @@
 # taken back. "Held out" are two other wordings of each fact. A row has the right answers to that day's facts and to those
 # of all days before, by the adapter, the table, the index, and all of them, and to the first day's by adapter and all.
 # Then come the sets of the suite, of the last test against the first generation. In WORK, otherwise a temporary
-# directory, are the reports of the nights. Status 4: poison was published, or the way back failed.
+# directory, are the reports of the nights; with the same WORK it goes on after an interrupt. Status 4: poison was
+# published, or the way back failed.
 set -euo pipefail
 ROOT=$(cd "$(dirname "$0")/.." && pwd)
 export LC_ALL=C.UTF-8 CHIMERE_MODEL=${CHIMERE_MODEL:-$ROOT/share/models/chimere-nano-q5_k_m.gguf}
@@ -27,7 +28,7 @@ nightly() { bash "$ROOT/share/jobs/nightly" -d "$D" "$@"; }
 # The traffic of a day: its lines of the log, its notes, and its held-out questions.
 traffic() # DAY
 {
-    local date
+    local date d
     date=$(date -d "2026-01-04 + $1 days" +%F)
     jq -c --slurpfile test "$work/set/test-off.jsonl" -n --argjson d "$1" --argjson facts "$facts" '
         def line($id; $q; $text): {type: "answer", $id, program: "chimere-run", messages: [{role: "user", content: $q}], $text, finish_reason: "stop"};
@@ -49,9 +50,10 @@ traffic() # DAY
             {type: "rating", id: "p\($i)", rating: "bad", answer: $f[$i + 20].answer}' "$ROOT/share/eval/facts.jsonl" >> "$work/day"
     fi
     jq -c 'select(.type)' "$work/day" > "$D/log/answers-$date.jsonl"
-    jq -r 'select(.note) | .note, ""' "$work/day" >> "$D/notes/people.md"
-    [ ! -e "$work/today.jsonl" ] || cat "$work/today.jsonl" >> "$work/before.jsonl"
-    jq -c 'select(.held) | .held' "$work/day" > "$work/today.jsonl"
+    jq -r 'select(.note) | .note, ""' "$work/day" > "$D/notes/day-$1.md"
+    jq -c 'select(.held) | .held' "$work/day" > "$work/held-$1.jsonl"
+    cp "$work/held-$1.jsonl" "$work/today.jsonl"
+    for ((d = 1; d < $1; d++)); do cat "$work/held-$d.jsonl"; done > "$work/before.jsonl"
 }
 
 # A job of a night; what it said last.
@@ -86,18 +88,18 @@ row day today: adapter memory index all of before: adapter memory index all of '
 echo '|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|'
 bad=0
 for ((day = 1; day <= days; day++)); do
+    if [ -s "$work/row-$day" ]; then cat "$work/row-$day"; continue; fi
     traffic $day
     date=$(date -d "2026-01-05 + $day days" +%F)
     : > "$work/nights"
-    touch "$work/before.jsonl"
     was=$(readlink "$D/current")
     said=''
-    for j in index adapter memory; do
+    for j in ${JOBS:-index adapter memory}; do
         status=0
         job $j "$date" || status=$?
         case $status in
         0) said="$said $j $(grep -o 'published\|nothing' "$work/said" | tail -n 1)," ;;
-        4) said="$said $j refused ($(sed -n '$s/^nightly: refused: //p' "$work/said"))," ;;
+        4) said="$said $j refused ($(sed -nE '$s/^nightly: (done: )?refused: //p' "$work/said"))," ;;
         *) cat "$work/said" >&2; exit 1 ;;
         esac
     done
@@ -123,7 +125,9 @@ for ((day = 1; day <= days; day++)); do
     spent=$(cat "$D"/nights/"$date"-*/spent.jsonl | jq -s 'map(.cpu_seconds) | add | round')
     seconds=$(cat "$D"/nights/"$date"-*/spent.jsonl | jq -s 'map(.seconds) | add')
     counts=$(jq -r '"\(.new) new of \(.pairs), \(.held)"' "$D/nights/$date-adapter/counts.json" 2> /dev/null || echo -)
-    row $day "${cells[@]}" "$first" "$(of_first)" "$counts" "${said# }" "$spent s" "$seconds s" "$(du -sk "$D/gen" | cut -f 1)"
+    row $day "${cells[@]}" "$first" "$(of_first)" "$counts" "${said# }" "$spent s" "$seconds s" "$(du -sk "$D/gen" | cut -f 1)" > "$work/row.tmp"
+    mv "$work/row.tmp" "$work/row-$day"
+    cat "$work/row-$day"
 done
 [ ! -s "$D/current/gate.json" ] || jq -r -L "$ROOT/share/jobs" 'include "gate"; "", (.floor | table)' "$D/current/gate.json"
 [ -n "${WORK:-}" ] || rm -rf "$work"
