@@ -9,8 +9,8 @@
 # taken back. "Held out" are two other wordings of each fact. A row has the right answers to that day's facts and to those
 # of all days before, by the adapter, the table, the index, and all of them, and to the first day's by adapter and all.
 # Then come the sets of the suite, of the last test against the first generation. In WORK, otherwise a temporary
-# directory, are the reports of the nights; with the same WORK it goes on after an interrupt. Status 4: poison was
-# published, or the way back failed.
+# directory, are the reports of the nights; with the same WORK it goes on after an interrupt. JOBS: some of index,
+# adapter, memory. Status 4: poison was published, or the way back failed.
 set -euo pipefail
 ROOT=$(cd "$(dirname "$0")/.." && pwd)
 export LC_ALL=C.UTF-8 CHIMERE_MODEL=${CHIMERE_MODEL:-$ROOT/share/models/chimere-nano-q5_k_m.gguf}
