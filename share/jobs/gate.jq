@@ -8,8 +8,9 @@ def part: (.id | hash) % 8 | if . == 0 then "search" elif . == 4 then "keep" els
 def for_trainer: del(.enable_thinking) | if (.answer | type) != "string" then del(.answer, .check) else . end;
 
 # A file of something else, such as questions with their classes, is no task set.
-def suite($n; $name): [inputs] | select(any(.[]; .messages?)) |
-    (.[] | part as $part | "\($part).\($n)\t\(if $part == "decide" then . else for_trainer end | tojson)"),
+# $whole: all of it decides.
+def suite($n; $name; $whole): [inputs] | select(any(.[]; .messages?)) |
+    (.[] | (if $whole then "decide" else part end) as $part | "\($part).\($n)\t\(if $part == "decide" then . else for_trainer end | tojson)"),
     "name.\($n)\t\({set: "suite.decide.\($n)", $name} | tojson)";
 # Of a file that is only for the trainer, one half to test on, the other to rehearse.
 def more($n): inputs | "\(if (.id | hash) % 2 == 0 then "search" else "keep" end).\($n)\t\(for_trainer | tojson)";

@@ -195,20 +195,21 @@ by_name() # STEP NAME ...
     done
 }
 
-# A quarter of each task set is for the trainer, to choose a strength and to rehearse, and so is the file of the same name
-# in rehearse; what decides it never sees.
+# The trainer chooses a strength by, and rehearses, the file of the same name in rehearse, or, without one, a quarter of a
+# task set; what decides it never sees.
 do_suite()
 {
-    local f n=0 name from=$suite more=$rehearse
+    local f n=0 name whole from=$suite more=$rehearse
     if [ -z "$from" ]; then
         from=$dir/suite
         [ -n "$(find -L "$from" -maxdepth 1 -name '*.jsonl' -print -quit 2> /dev/null)" ] || from=$here/../eval more=${more:-$here/../rehearse}
     fi
     [ -n "$more" ] || more=$dir/rehearse
     while IFS= read -r -d '' f; do
-        n=$((n + 1)) name=$(basename -- "$f" .jsonl)
-        { head -n "$suite_items" -- "$f" | run_jq -nr --arg n $n --arg name "$name" 'include "gate"; suite($n; $name)'
-            { cat -- "$more/$name.jsonl" 2> /dev/null || true; } | run_jq -nr --arg n $n 'include "gate"; more($n)'; } |
+        n=$((n + 1)) name=$(basename -- "$f" .jsonl) whole=false
+        [ ! -s "$more/$name.jsonl" ] || whole=true
+        { head -n "$suite_items" -- "$f" | run_jq -nr --arg n $n --arg name "$name" --argjson whole $whole 'include "gate"; suite($n; $name; $whole)'
+            ! $whole || run_jq -nr --arg n $n 'include "gate"; more($n)' "$more/$name.jsonl"; } |
             by_name suite search.$n keep.$n decide.$n name.$n
     done < <(find -L "$from" -maxdepth 1 -name '*.jsonl' -type f -print0 2> /dev/null | sort -z)
     [ -n "$(cat suite.decide.*.jsonl 2> /dev/null | head -c 1)" ] || die 1 "$from: has no task sets"
@@ -257,9 +258,9 @@ do_train()
     { grep -hvF '"answer":' suite.search.*.jsonl || true; } | cat - suite.keep.*.jsonl >> train.keep.jsonl
     [ "$(lines_in train.keep.jsonl)" -lt 25 ] || options+=(--keep train.keep.jsonl)
     [ "$(lines_in items.test.jsonl)" -ge 5 ] || options+=(--held-out items.before.jsonl)
-    # As many steps for each fact, and as much that is rehearsed as is learnt.
+    # As many steps for each fact; of what is rehearsed most is given, as what the model writes takes its time.
     run chimere-draft-train lora --keep-versions 0 -o train.gguf --held-out items.test.jsonl "${options[@]}" --cpu-time "$cpu_time" \
-        --batch 8 --keep-batch 8 --epochs 16 \
+        --batch 8 --keep-batch 12 --epochs 10 --rate 0.0007 --rehearse 200 \
         --margin "$(hundredth "$all")" --margin-set "$(hundredth "$margin")" "${train[@]}" train.learn.jsonl > train.said.txt 2>&1 || status=$?
     [ -z "$verbose" ] || cat train.said.txt >&2
     case $status in
