@@ -5,13 +5,21 @@
 
 #include "recall/internal.h"
 
-enum { PART = 5 }; /* of its texts an index that goes on with an old one may lack, or have more than it */
+enum { PART = 5, SLOTS = 1 << 12 }; /* PART: of its texts an index that goes on with an old one may lack, or have more than it */
+#define NO_WORD UINT32_MAX
 
+/* A word of the index. */
+struct known {
+    uint64_t at; /* of its bytes, in words */
+    uint64_t hash;
+    uint64_t last; /* its latest use */
+    uint32_t n_texts;
+    uint8_t n;
+};
 /* A word in one text. */
 struct use {
-    uint64_t at; /* of the word's bytes, in words */
-    uint32_t text;
-    uint8_t n;
+    uint32_t word; /* by order of appearance */
+    struct posting in;
 };
 /* Bytes that grow. */
 struct heap {
@@ -23,7 +31,9 @@ struct recall_builder {
     struct recall_vectors v; /* dims 0: there are none; path is not used */
     char path[RECALL_PATH_BYTES];
     uint64_t stride, n;
-    struct heap vector, text_end, text, length, use, words; /* words: of all uses */
+    struct heap vector, text_end, text, length, use, known, words; /* words: bytes of those that are known */
+    uint32_t *slot;   /* [n_slots] a power of two, less than half of them taken: a word's number, or NO_WORD */
+    uint64_t n_slots; /* 0: there is none yet */
     const struct recall *old;                               /* whose mean is used, and whose vectors; NULL: none */
     uint32_t *taken; /* [n] with old: the text of old that has the vector, NO_LINK: none */
     struct heap origin, file_time, file_end, file, heading_end, heading, members_end, members;
@@ -94,6 +104,8 @@ void recall_build_abort(struct recall_builder *b)
     free(b->text.p);
     free(b->length.p);
     free(b->use.p);
+    free(b->known.p);
+    free(b->slot);
     free(b->words.p);
     free(b->taken);
     free(b->origin.p);
@@ -107,32 +119,74 @@ void recall_build_abort(struct recall_builder *b)
     free(b);
 }
 
-static enum err_code add_use(struct recall_builder *b, const char *word, size_t n, struct err *e)
+/* Where the word is, or where it would be. */
+static uint32_t *find_slot(const struct recall_builder *b, const char *word, size_t n, uint64_t hash)
 {
-    const struct use u = { b->words.n, (uint32_t)b->n, (uint8_t)n };
+    for (uint64_t i = hash;; i++) {
+        uint32_t *slot = &b->slot[i & (b->n_slots - 1)];
 
-    return push_bytes(&b->words, word, n, e) || push_bytes(&b->use, &u, sizeof u, e) ? e->code : ERR_OK;
+        if (*slot == NO_WORD)
+            return slot;
+        const struct known *k = (struct known *)b->known.p + *slot;
+
+        if (k->hash == hash && k->n == n && memcmp((char *)b->words.p + k->at, word, n) == 0)
+            return slot;
+    }
 }
 
-static enum err_code add_words(struct recall_builder *b, struct str s, uint32_t *length, struct err *e)
+static enum err_code grow_slots(struct recall_builder *b, struct err *e)
 {
-    char word[WORD_BYTES_MAX], both[2 * WORD_BYTES_MAX];
-    size_t at = 0, n, before = 0, hyphen = SIZE_MAX; /* before: bytes of the word in `both`; hyphen: where it ends */
+    const uint64_t n = b->n_slots > 0 ? 2 * b->n_slots : SLOTS, n_known = b->known.n / sizeof(struct known);
+    uint32_t *slot = malloc((size_t)n * sizeof *slot);
 
-    while ((n = recall_word(s, &at, word)) > 0) {
-        if (add_use(b, word, n, e))
-            return e->code;
-        /* "OPL-3" is also found as OPL3. */
-        memcpy(both + before, word, n);
-        if (hyphen != SIZE_MAX && at - hyphen == n + 1 && s.p[hyphen] == '-' && before + n <= WORD_BYTES_MAX &&
-            add_use(b, both, before + n, e))
-            return e->code;
-        memcpy(both, word, n);
-        before = n;
-        hyphen = at;
-        ++*length;
+    if (slot == NULL)
+        return err_set(e, ERR_NOMEM, "out of memory: %llu words", (unsigned long long)n_known);
+    memset(slot, 0xFF, (size_t)n * sizeof *slot);
+    for (uint64_t i = 0; i < n_known; i++) {
+        uint64_t at = ((struct known *)b->known.p)[i].hash & (n - 1);
+
+        while (slot[at] != NO_WORD)
+            at = (at + 1) & (n - 1);
+        slot[at] = (uint32_t)i;
     }
+    free(b->slot);
+    b->slot = slot;
+    b->n_slots = n;
     return ERR_OK;
+}
+
+static enum err_code add_use(void *ctx, const char *word, size_t n, struct err *e)
+{
+    struct recall_builder *b = ctx;
+    /* Nobody can choose words that have the same place. */
+    const uint64_t hash = io_hash((uintptr_t)b, word, n), n_known = b->known.n / sizeof(struct known);
+    const uint64_t last = b->use.n / sizeof(struct use);
+
+    if (2 * (n_known + 1) > b->n_slots && grow_slots(b, e))
+        return e->code;
+    uint32_t *slot = find_slot(b, word, n, hash);
+
+    if (*slot == NO_WORD) {
+        const struct known fresh = { b->words.n, hash, 0, 0, (uint8_t)n };
+
+        if (n_known == NO_WORD)
+            return err_set(e, ERR_LIMIT, "more than %u words", NO_WORD);
+        if (push_bytes(&b->words, word, n, e) || push_bytes(&b->known, &fresh, sizeof fresh, e))
+            return e->code;
+        *slot = (uint32_t)n_known;
+    }
+    struct known *k = (struct known *)b->known.p + *slot;
+
+    if (k->n_texts > 0) {
+        struct use *before = (struct use *)b->use.p + k->last;
+
+        before->in.count += before->in.text == b->n;
+        if (before->in.text == b->n)
+            return ERR_OK;
+    }
+    k->last = last;
+    k->n_texts++;
+    return push_bytes(&b->use, &(struct use){ *slot, { (uint32_t)b->n, 1 } }, sizeof(struct use), e);
 }
 
 /* The texts of a file come one after the other. */
@@ -176,7 +230,8 @@ enum err_code recall_build_add(struct recall_builder *b, struct str text, const 
     if (text.n > RECALL_TEXT_BYTES_MAX || b->n == RECALL_TEXTS_MAX)
         return err_set(e, ERR_LIMIT, "text %llu: more than %d bytes, or more than %d texts", (unsigned long long)b->n,
                        RECALL_TEXT_BYTES_MAX, RECALL_TEXTS_MAX);
-    if (add_words(b, o->heading, &length, e) || add_words(b, text, &length, e) || add_origin(b, o, hash, e))
+    if (recall_each_word(o->heading, add_use, b, &length, e) || recall_each_word(text, add_use, b, &length, e) ||
+        add_origin(b, o, hash, e))
         return e->code;
     if (push_bytes(&b->text, text.p, text.n, e) || push_bytes(&b->text_end, &end, sizeof end, e) ||
         push_bytes(&b->length, &length, sizeof length, e))
@@ -293,62 +348,63 @@ void recall_build_vector(struct recall_builder *b, int64_t i, const float *v)
 
 /* ---- the lists of words ---- */
 
-struct sorted {
-    const char *words;
-    struct use u;
-};
-
-static int by_word(const void *a, const void *b)
-{
-    const struct sorted *x = a, *y = b;
-    const int cmp = memcmp(x->words + x->u.at, y->words + y->u.at, x->u.n < y->u.n ? x->u.n : y->u.n);
-
-    if (cmp != 0)
-        return cmp;
-    if (x->u.n != y->u.n)
-        return x->u.n < y->u.n ? -1 : 1;
-    return (x->u.text > y->u.text) - (x->u.text < y->u.text);
-}
-
 struct lists {
     struct heap word_end, word, posting_end, posting, by_stem;
 };
+struct sorted {
+    const char *p;
+    uint32_t word;
+    uint8_t n;
+};
 
+static int by_bytes(const void *a, const void *b)
+{
+    const struct sorted *x = a, *y = b;
+    const int cmp = memcmp(x->p, y->p, x->n < y->n ? x->n : y->n);
+
+    return cmp != 0 ? cmp : (x->n > y->n) - (x->n < y->n);
+}
+
+/* The words in order. at: [n] where the next text of a word belongs, by its number. */
+static enum err_code list_words(const struct recall_builder *b, struct lists *l, uint64_t *at, struct err *e)
+{
+    const struct known *known = b->known.p;
+    const size_t n = b->known.n / sizeof *known;
+    struct sorted *v = malloc((n + 1) * sizeof *v);
+    enum err_code code = v != NULL ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory: %zu words", n);
+    uint64_t posting_end = 0, word_end;
+
+    for (size_t i = 0; code == ERR_OK && i < n; i++)
+        v[i] = (struct sorted){ (char *)b->words.p + known[i].at, (uint32_t)i, known[i].n };
+    if (code == ERR_OK)
+        qsort(v, n, sizeof *v, by_bytes);
+    for (size_t i = 0; code == ERR_OK && i < n; i++) {
+        at[v[i].word] = posting_end;
+        posting_end += known[v[i].word].n_texts;
+        word_end = l->word.n + v[i].n;
+        if (push_bytes(&l->word, v[i].p, v[i].n, e) || push_bytes(&l->word_end, &word_end, sizeof word_end, e) ||
+            push_bytes(&l->posting_end, &posting_end, sizeof posting_end, e))
+            code = e->code;
+    }
+    free(v);
+    return code;
+}
+
+/* Uses stand in the order of their texts, and so they do under each word. */
 static enum err_code make_lists(const struct recall_builder *b, struct lists *l, struct err *e)
 {
     const struct use *use = b->use.p;
     const size_t n = b->use.n / sizeof *use;
-    struct sorted *v = malloc((n + 1) * sizeof *v);
-    enum err_code code = v != NULL ? ERR_OK : err_set(e, ERR_NOMEM, "out of memory: %zu words", n);
+    uint64_t *at = malloc((b->known.n / sizeof(struct known) + 1) * sizeof *at);
+    enum err_code code = at != NULL ? list_words(b, l, at, e) : err_nomem(e);
 
-    for (size_t i = 0; code == ERR_OK && i < n; i++)
-        v[i] = (struct sorted){ b->words.p, use[i] };
     if (code == ERR_OK)
-        qsort(v, n, sizeof *v, by_word);
-    for (size_t i = 0, end; code == ERR_OK && i < n; i = end) {
-        const char *word = v[i].words + v[i].u.at;
-
-        for (end = i; code == ERR_OK && end < n && v[end].u.n == v[i].u.n &&
-                      memcmp(v[end].words + v[end].u.at, word, v[i].u.n) == 0;) {
-            struct posting p = { v[end].u.text, 0 };
-
-            for (; end < n && v[end].u.text == p.text && v[end].u.n == v[i].u.n &&
-                   memcmp(v[end].words + v[end].u.at, word, v[i].u.n) == 0;
-                 end++)
-                p.count++;
-            code = push_bytes(&l->posting, &p, sizeof p, e);
-        }
-        const uint64_t n_posting = l->posting.n / sizeof(struct posting);
-
-        if (code == ERR_OK)
-            code = push_bytes(&l->word, word, v[i].u.n, e);
-        const uint64_t n_word = l->word.n;
-
-        if (code == ERR_OK && (push_bytes(&l->word_end, &n_word, sizeof n_word, e) ||
-                               push_bytes(&l->posting_end, &n_posting, sizeof n_posting, e)))
-            code = e->code;
-    }
-    free(v);
+        code = grow_heap(&l->posting, n * sizeof(struct posting), e);
+    for (size_t i = 0; code == ERR_OK && i < n; i++)
+        ((struct posting *)l->posting.p)[at[use[i].word]++] = use[i].in;
+    if (code == ERR_OK)
+        l->posting.n = n * sizeof(struct posting);
+    free(at);
     return code;
 }
 
@@ -423,7 +479,6 @@ static enum err_code center(struct recall_builder *b, float *mean, struct err *e
 static enum err_code write_parts(const char *path, const struct recall_builder *b, const struct sizes *s,
                                  const struct part raw[ARRAYS], struct err *e)
 {
-    static const unsigned char zeros[ALIGN_BYTES];
     unsigned char head[HEAD_BYTES] = { 0 };
     uint64_t bytes[ARRAYS];
     struct io_out *out;
@@ -436,19 +491,20 @@ static enum err_code write_parts(const char *path, const struct recall_builder *
     io_out_versions(out, b->o.versions);
     code = io_out_write(out, head, sizeof head, e);
     for (int i = 0; code == ERR_OK && i < ARRAYS; i++) {
-        const size_t pad = (size_t)(bytes[i] - raw[i].bytes);
-        char *all = malloc((size_t)bytes[i] + 1); /* the sum is of an array and its padding */
+        char *padded = NULL; /* the sum is of an array and its padding */
 
-        if (all == NULL) {
+        if (bytes[i] > raw[i].bytes && (padded = calloc(1, (size_t)bytes[i])) == NULL) {
             code = err_set(e, ERR_NOMEM, "out of memory: %llu bytes", (unsigned long long)bytes[i]);
             break;
         }
-        if (raw[i].bytes > 0)
-            memcpy(all, raw[i].p, (size_t)raw[i].bytes);
-        memcpy(all + raw[i].bytes, zeros, pad);
+        if (padded != NULL && raw[i].bytes > 0)
+            memcpy(padded, raw[i].p, (size_t)raw[i].bytes);
+        const void *all = padded != NULL ? padded : raw[i].p;
+
         sum = io_hash(sum, all, (size_t)bytes[i]);
-        code = io_out_write(out, all, (size_t)bytes[i], e);
-        free(all);
+        if (bytes[i] > 0)
+            code = io_out_write(out, all, (size_t)bytes[i], e);
+        free(padded);
     }
     recall_put_head(head, s, b->path, sum);
     if (code == ERR_OK)

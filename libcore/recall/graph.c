@@ -265,7 +265,6 @@ enum err_code recall_graph_make(struct graph *g, const struct progress *p, struc
 
 static void meet_candidate(struct near *v, int *n, const struct graph *g, uint32_t of, uint32_t text)
 {
-    const struct near x = { text, score_of(g, g->vector + of * g->stride, text), false };
     int at = *n;
 
     if (text == of)
@@ -273,6 +272,8 @@ static void meet_candidate(struct near *v, int *n, const struct graph *g, uint32
     for (int i = 0; i < *n; i++)
         if (v[i].text == text)
             return;
+    const struct near x = { text, score_of(g, g->vector + of * g->stride, text), false };
+
     if (at == WIDTH && x.score <= v[at - 1].score)
         return;
     at -= at == WIDTH;

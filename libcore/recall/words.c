@@ -85,6 +85,27 @@ size_t recall_word(struct str s, size_t *at, char word[WORD_BYTES_MAX])
     return n;
 }
 
+enum err_code recall_each_word(struct str s, recall_word_fn *fn, void *ctx, uint32_t *length, struct err *e)
+{
+    char word[WORD_BYTES_MAX], both[2 * WORD_BYTES_MAX];
+    size_t at = 0, n, before = 0, hyphen = SIZE_MAX; /* before: bytes of the word in `both`; hyphen: where it ends */
+
+    while ((n = recall_word(s, &at, word)) > 0) {
+        if (fn(ctx, word, n, e))
+            return e->code;
+        /* "OPL-3" is also found as OPL3. */
+        memcpy(both + before, word, n);
+        if (hyphen != SIZE_MAX && at - hyphen == n + 1 && s.p[hyphen] == '-' && before + n <= WORD_BYTES_MAX &&
+            fn(ctx, both, before + n, e))
+            return e->code;
+        memcpy(both, word, n);
+        before = n;
+        hyphen = at;
+        ++*length;
+    }
+    return ERR_OK;
+}
+
 /* ---- BM25 ---- */
 
 /* The place of a word; n_words: it is in no text. */
