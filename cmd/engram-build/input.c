@@ -345,7 +345,7 @@ static enum err_code read_file(struct input *in, const char *path, struct err *e
     code = is_stdin ? ERR_OK : io_open_read(&s->fd, path, cli_interrupted, e);
     if (code == ERR_OK && !is_stdin && fstat(s->fd, &st) == 0 && S_ISREG(st.st_mode)) {
         s->file = path;
-        s->time_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
+        s->time_ns = io_changed_ns(&st);
     }
     if (code == ERR_OK)
         code = read_source(in, s, e);

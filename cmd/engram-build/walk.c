@@ -272,7 +272,7 @@ static enum err_code read_text(struct walk *w, int fd, const char *name, char **
         return err_errno(e, ERR_IO, errno, "cannot look at it");
     if (!S_ISREG(st.st_mode))
         return ERR_OK;
-    *time_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
+    *time_ns = io_changed_ns(&st);
     if (command != NULL ? cli_child_run(command, fd, (struct str){ 0 }, &w->text, FILE_BYTES_MAX, CLI_CHILD_SECONDS, e)
                         : read_whole(fd, &w->text, e))
         return e->code;

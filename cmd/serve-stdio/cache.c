@@ -161,7 +161,7 @@ static void scan_directory(struct cli_cache *c)
             (x = entry_of(c, f->d_name)) == NULL)
             continue;
         x->seen = true;
-        x->used_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec;
+        x->used_ns = io_changed_ns(&st);
         if (x->inode == st.st_ino && x->bytes == st.st_size && !x->busy)
             continue;
         x->inode = st.st_ino;

@@ -109,6 +109,10 @@ MUST_CHECK enum err_code io_rollback(const char *path, struct err *e);
 
 /* XXH64: for checksums and fingerprints, not against an adversary. */
 uint64_t io_hash(uint64_t seed, const void *data, size_t n);
+
+/* When the file was last changed, in ns since 1970; a time before 1678 or after 2261 is the nearest of these. */
+struct stat;
+int64_t io_changed_ns(const struct stat *st);
 /* SHA-256 as hexadecimal digits, with a NUL: where nobody may find out the data. */
 void io_sha256_hex(char out[65], const void *data, size_t n);
 int io_by_hash(const void *a, const void *b); /* of two uint64_t, ascending, for qsort() and bsearch() */

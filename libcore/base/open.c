@@ -152,3 +152,10 @@ enum err_code io_open_dir(int *out, const char *path, bool make, struct err *e)
     *out = fd;
     return ERR_OK;
 }
+
+int64_t io_changed_ns(const struct stat *st)
+{
+    const int64_t second = 1000000000, most = INT64_MAX / second - 1, s = (int64_t)st->st_mtim.tv_sec;
+
+    return s > most ? most * second : s < -most ? -most * second : s * second + st->st_mtim.tv_nsec;
+}

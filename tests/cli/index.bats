@@ -133,6 +133,9 @@ files() { index "$@" && hits common | jq -r .file | sort | tr '\n' ' '; }
     grep -q '3 files; 6 others' err
     hits common | jq -s . > all
     jq -e 'map(.file) | sort == ["d/a\nb/c\td", "d/long"]' all
+    touch -d 2400-01-01 d/long # more nanoseconds than a number holds
+    index d
+    hits common | jq -se 'map(select(.file == "d/long").time >= "2038") == [true]'
     try 2 chimere-engram-build index --vectors none -o y.index --exclude '*' d # nothing is left
     [ "$(id -u)" -eq 0 ] || {
         echo common > d/closed/a; echo common > d/no; chmod 0 d/closed d/no
