@@ -16,6 +16,7 @@
 
 enum { PATH_BYTES = 4096, SUM_DIGITS = 16 };
 #define SUFFIX ".faiss"
+#define PART   ".part" /* and the number of the process, of a file that is being written */
 
 static enum err_code name_of(char *path, size_t n, const char *index, uint64_t sum, struct err *e)
 {
@@ -99,15 +100,16 @@ void cli_faiss_sweep(const char *index)
     memcpy(dir + n_dir, ".", 2);
     all = opendir(dir);
     while (all != NULL && (d = readdir(all)) != NULL) {
-        const char *digits = d->d_name + n + 1;
-        uint64_t sum;
+        const char *behind = d->d_name + n;
+        bool has = strncmp(d->d_name, name, n) == 0, part = has && strncmp(behind, PART, sizeof PART - 1) == 0;
 
-        if (strncmp(d->d_name, name, n) != 0 || strlen(d->d_name) != n + 1 + SUM_DIGITS + sizeof SUFFIX - 1 ||
-            digits[-1] != '.' || strspn(digits, "0123456789abcdef") != SUM_DIGITS ||
-            strcmp(digits + SUM_DIGITS, SUFFIX) != 0)
-            continue;
-        sum = strtoull(digits, NULL, 16);
-        if (!is_needed(index, sum) &&
+        if (part) {
+            behind += sizeof PART - 1;
+            behind += strspn(behind, "0123456789");
+        } else if (has && *behind == '.' && strspn(behind + 1, "0123456789abcdef") == SUM_DIGITS)
+            behind += 1 + SUM_DIGITS;
+        has = has && behind > d->d_name + n && strcmp(behind, SUFFIX) == 0;
+        if (has && (part || !is_needed(index, strtoull(d->d_name + n + 1, NULL, 16))) &&
             snprintf(path, sizeof path, "%.*s%s", (int)n_dir, index, d->d_name) < (int)sizeof path)
             (void)unlink(path);
     }
@@ -212,7 +214,7 @@ enum err_code cli_faiss_write(void *ctx, struct recall_outside *o, struct err *e
 
     if (o->adds && cli_faiss_check(b->old, b->index, old, sizeof old, e))
         return e->code;
-    if (snprintf(part, sizeof part, "%s.part%ld" SUFFIX, b->index, (long)getpid()) >= (int)sizeof part)
+    if (snprintf(part, sizeof part, "%s" PART "%ld" SUFFIX, b->index, (long)getpid()) >= (int)sizeof part)
         return err_set(e, ERR_ARG, "%.40s...: the name is too long", b->index);
     set_threads(b->threads);
     const int kept = mute();

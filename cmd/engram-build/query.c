@@ -228,8 +228,6 @@ static enum err_code open_vectors(struct query *q, const char *path, struct err 
                        q->o->embedder != NULL ? "embedder" : "embed-command");
     if (i.outside_bytes == 0 && q->o->faiss != NULL)
         return err_set(e, ERR_FORMAT, "%s: --faiss: its vectors are not in a file of FAISS", path);
-    if (i.outside_bytes > 0 && cli_faiss_open(&q->faiss, q->r, path, q->o->faiss, q->o->model.n_threads, e))
-        return e->code;
     if (i.maker == RECALL_ELSEWHERE && q->o->embed_command == NULL)
         return err_set(e, ERR_FORMAT,
                        "%s: its vectors are from elsewhere: --embed-command makes a question's (--bm25 does without)",
@@ -253,16 +251,34 @@ static enum err_code open_vectors(struct query *q, const char *path, struct err 
                          makers[i.maker]);
 }
 
-static enum err_code open_query(struct query *q, const char *path, struct err *e)
+/* A run that replaces the index removes FAISS's file of the old one, maybe after that was opened here. */
+static enum err_code open_index(struct query *q, const char *path, struct err *e)
 {
-    if (recall_open(&q->r, path, e) || cli_open(&q->m.x, &q->o->model, e) || cli_open_text(&q->m.x, true, e) ||
-        cli_notes_check(q->r, path, q->m.x.gguf, e))
-        return e->code;
-    const bool has = recall_info(q->r).dims > 0;
+    enum { TIMES = 4 };
 
     q->words = q->o->vectors == NULL;
-    q->vectors = !q->o->bm25 && (has || q->o->hybrid || q->o->flat || !q->words || q->o->faiss != NULL ||
-                                 q->o->embed_command != NULL || q->o->embedder != NULL);
+    for (int i = 1;; i++) {
+        if (recall_open(&q->r, path, e))
+            return e->code;
+        const struct recall_info info = recall_info(q->r);
+
+        q->vectors = !q->o->bm25 && (info.dims > 0 || q->o->hybrid || q->o->flat || !q->words || q->o->faiss != NULL ||
+                                     q->o->embed_command != NULL || q->o->embedder != NULL);
+        if (!q->vectors || info.outside_bytes == 0 ||
+            cli_faiss_open(&q->faiss, q->r, path, q->o->faiss, q->o->model.n_threads, e) == ERR_OK)
+            return ERR_OK;
+        if (e->code != ERR_IO || i == TIMES)
+            return e->code;
+        recall_close(q->r);
+        q->r = NULL;
+    }
+}
+
+static enum err_code open_query(struct query *q, const char *path, struct err *e)
+{
+    if (open_index(q, path, e) || cli_open(&q->m.x, &q->o->model, e) || cli_open_text(&q->m.x, true, e) ||
+        cli_notes_check(q->r, path, q->m.x.gguf, e))
+        return e->code;
     if (!q->vectors && !q->o->rerank)
         return ERR_OK;
     if (q->o->rerank && cli_embed_open_run(&q->m, q->o, recall_info(q->r).layer, CTX_RERANK, e))
