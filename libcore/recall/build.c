@@ -5,7 +5,10 @@
 
 #include "recall/internal.h"
 
-enum { PART = 5, SLOTS = 1 << 12 }; /* PART: of its texts an index that goes on with an old one may lack, or have more than it */
+enum {
+    PART = 5, /* of its texts an index that goes on with an old one may lack, or have more than it */
+    SLOTS = 1 << 12,
+};
 #define NO_WORD UINT32_MAX
 
 /* A word of the index. */
@@ -32,10 +35,10 @@ struct recall_builder {
     char path[RECALL_PATH_BYTES];
     uint64_t stride, n;
     struct heap vector, text_end, text, length, use, known, words; /* words: bytes of those that are known */
-    uint32_t *slot;   /* [n_slots] a power of two, less than half of them taken: a word's number, or NO_WORD */
-    uint64_t n_slots; /* 0: there is none yet */
-    const struct recall *old;                               /* whose mean is used, and whose vectors; NULL: none */
-    uint32_t *taken; /* [n] with old: the text of old that has the vector, NO_LINK: none */
+    uint32_t *slot;           /* [n_slots] a power of two, less than half of them taken: a word's number, or NO_WORD */
+    uint64_t n_slots;         /* 0: there is none yet */
+    const struct recall *old; /* whose mean is used, and whose vectors; NULL: none */
+    uint32_t *taken;          /* [n] with old: the text of old that has the vector, NO_LINK: none */
     struct heap origin, file_time, file_end, file, heading_end, heading, members_end, members;
 };
 

@@ -109,11 +109,10 @@ uint64_t recall_sum(const struct part part[ARRAYS], bool origins);
 
 /* words.c: the next word of s at or after *at, in lower case; its bytes, 0: there is none. */
 size_t recall_word(struct str s, size_t *at, char word[WORD_BYTES_MAX]);
-/* Calls fn for each word of s as an index has them, so for two with a hyphen between them also for both in one, until it
- * fails. *length grows by how many words there are, without the joined ones. */
+/* Calls fn for each word of s as an index has them, so for two with a hyphen between them also for both in one, until
+ * it fails. *length grows by how many words there are, without the joined ones. */
 typedef enum err_code recall_word_fn(void *ctx, const char *word, size_t n, struct err *e);
-MUST_CHECK enum err_code recall_each_word(struct str s, recall_word_fn *fn, void *ctx, uint32_t *length,
-                                          struct err *e);
+MUST_CHECK enum err_code recall_each_word(struct str s, recall_word_fn *fn, void *ctx, uint32_t *length, struct err *e);
 
 /* porter.c: the stem of a word of n bytes in lower case; of words with other letters than a to z they are the stem. */
 size_t recall_stem_english(const char *word, size_t n, char out[WORD_BYTES_MAX]);
