@@ -301,7 +301,7 @@ int main(int argc, char **argv)
     if (o.inspect != NULL && argv[first] == NULL)
         return cli_close_stdout(cli_train_inspect(o.inspect));
     if (o.inspect != NULL)
-        cli_usage("--inspect trains nothing: it takes no command");
+        cli_usage("--inspect FILE stands alone: %s is one word too many", argv[first]);
     command = cli_need_command(&cli, argv[first]);
     check_usage(command->bit, argv + first + 1, argc - first - 1);
     cli_set_verbosity(o.quiet ? -1 : o.verbose);

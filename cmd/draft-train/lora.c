@@ -416,29 +416,33 @@ static void describe(char *to, size_t n, const struct tune_job *j)
 }
 
 /* Why a set does not count as kept. */
-static void say_lost(char *to, size_t n, const struct tune_outcome *r, const struct tune_opts *o)
+static void say_lost(char *to, size_t n, const struct tune_outcome *r, const struct tune_job *j)
 {
     const char *set = *r->set != '\0' ? r->set : "what is kept";
+    const bool seen =
+        r->ruling == TUNE_BY_LIKELIHOOD ? r->loss[1] - r->loss[0] >= (double)j->o->forget : tune_surely_lost(j, r);
 
     if (tune_left_open(r))
         (void)snprintf(to, n, "%.100s could not be tested far enough in the time (%" PRId64 " of %" PRId64 " items)",
                        set, r->n, r->whole);
     else if (r->ruling == TUNE_BY_LIKELIHOOD)
         (void)snprintf(to, n,
-                       "it forgets %.100s (%.3f nats a token more on %" PRId64
+                       "it %s %.100s (%.3f nats a token more on %" PRId64
                        " items, where less than %.2g may be: p = %.2g, %g is the limit)",
-                       set, r->loss[1] - r->loss[0], r->counts, (double)o->forget, r->p, TUNE_P_MAX);
+                       seen ? "forgets" : "may forget", set, r->loss[1] - r->loss[0], r->counts, (double)j->o->forget,
+                       r->p, TUNE_P_MAX);
     else
         (void)snprintf(to, n,
-                       "it forgets %.100s (%" PRId64 " of %" PRId64 " answers lost, %" PRId64
+                       "it %s %.100s (%" PRId64 " of %" PRId64 " answers lost, %" PRId64
                        " won, so that up to %.1f %% are lost and %.1f %% may be)",
-                       set, r->lost, r->exact[0], r->won, 100 * r->bound, 100 * r->margin);
+                       seen ? "forgets" : "may forget", set, r->lost, r->exact[0], r->won, 100 * r->bound,
+                       100 * r->margin);
 }
 
 /* What refuses it: sets that it forgets or, where there are none, those that there was no time for. */
-static const struct tune_outcome *say_forgotten(char *to, size_t n, const struct tune_report *r,
-                                                const struct tune_opts *o)
+static const struct tune_outcome *say_forgotten(char *to, size_t n, const struct tune_job *j)
 {
+    const struct tune_report *r = &j->report;
     const struct tune_outcome *first = NULL;
 
     *to = '\0';
@@ -451,7 +455,7 @@ static const struct tune_outcome *say_forgotten(char *to, size_t n, const struct
                 continue;
             first = first == NULL ? set : first;
             (void)snprintf(to + at, n - at, "%s", at > 0 ? ", " : "");
-            say_lost(to + strlen(to), n - strlen(to), set, o);
+            say_lost(to + strlen(to), n - strlen(to), set, j);
         }
     return first;
 }
@@ -474,6 +478,21 @@ static const char *say_next(char *to, size_t n, const struct lora *l, const stru
     return to;
 }
 
+/* What the user can do where too little was learnt. */
+static const char *say_more(char *to, size_t n, const struct lora *l)
+{
+    const struct tune_job *j = &l->job;
+    const bool likelier = j->report.verdict.p < TUNE_P_MAX;
+
+    if (j->state.step < j->steps)
+        (void)snprintf(to, n, "give more %s, as this had time for %" PRId64 " of %" PRId64 " steps%s",
+                       l->opts.cpu_time ? "--cpu-time" : "--time", j->state.step, j->steps,
+                       likelier ? ", or --accept likelihood" : "");
+    else
+        (void)snprintf(to, n, "give more --epochs%s", likelier ? ", or --accept likelihood" : "");
+    return to;
+}
+
 /* Why it is not published, or what it can do. */
 static void say_verdict(const struct lora *l)
 {
@@ -482,7 +501,7 @@ static void say_verdict(const struct lora *l)
     const char *old = l->job.begin.old != NULL ? "the old one stays" : "nothing is written";
     const int64_t missing = v->wanted - (r->outcome[0].exact[1] - r->outcome[0].exact[0]);
     char sets[1000], does[400], next[300], at[TUNE_AT_BYTES];
-    const struct tune_outcome *set = say_forgotten(sets, sizeof sets, r, &l->opts);
+    const struct tune_outcome *set = say_forgotten(sets, sizeof sets, &l->job);
 
     describe(does, sizeof does, &l->job);
     if (v->better && v->keeps)
@@ -492,12 +511,12 @@ static void say_verdict(const struct lora *l)
     else if (v->better)
         cli_warn("%s: %s: %s; %s; %s", l->o->out, old, sets, does, say_next(next, sizeof next, l, set));
     else if (v->p < TUNE_P_MAX)
-        cli_warn("%s: %s: %s, and %" PRId64
-                 " more new %s to be right, though they are likelier on average (--accept likelihood)",
-                 l->o->out, old, does, missing, missing == 1 ? "one has" : "ones have");
+        cli_warn("%s: %s: %s, and %" PRId64 " more new %s to be right%s%s; new answers are likelier than before: %s",
+                 l->o->out, old, does, missing, missing == 1 ? "one has" : "ones have", v->keeps ? "" : ", and ", sets,
+                 say_more(next, sizeof next, l));
     else
-        cli_warn("%s: %s: it is not better on what is held out (p = %.2g, %g is the limit); %s", l->o->out, old, v->p,
-                 TUNE_P_MAX, does);
+        cli_warn("%s: %s: it is not better on what is held out (p = %.2g, %g is the limit); %s: %s", l->o->out, old,
+                 v->p, TUNE_P_MAX, does, say_more(next, sizeof next, l));
 }
 
 /* ---- all of it ---- */

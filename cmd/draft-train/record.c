@@ -80,14 +80,16 @@ char *cli_train_record(const struct tune_job *j, const struct gguf *model)
     (void)snprintf(fingerprint, sizeof fingerprint, "%016" PRIx64, ramp_fingerprint(model));
     r = lines == NULL
             ? NULL
-            : json_pack("{s:s%, s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:f, s:i, s:f, s:i, s:f, s:f, s:s}", "model",
-                        name.p, (int)name.n, "fingerprint", fingerprint, "items", (json_int_t)j->data.learn.n, "tests",
-                        (json_int_t)j->data.tests.n, "written", (json_int_t)j->data.n_written, "rehearsed",
+            : json_pack("{s:s%, s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:f, s:i, s:f, s:i, s:f, s:f, s:s, s:s, s:s}",
+                        "model", name.p, (int)name.n, "fingerprint", fingerprint, "items", (json_int_t)j->data.learn.n,
+                        "tests", (json_int_t)j->data.tests.n, "written", (json_int_t)j->data.n_written, "rehearsed",
                         (json_int_t)(j->data.own.n + j->data.keep.n), "steps", (json_int_t)j->state.step, "method",
                         o->method == TUNE_FIRST ? "first" : "zo", "seed", (json_int_t)o->seed, "rate", (double)o->rate,
                         "batch", j->pace.n_text, "keep_weight", (double)o->keep_weight, "keep_batch",
                         j->data.own.n + j->data.keep.n > 0 ? j->pace.keep_batch : 0, "shield",
-                        j->shielded ? (double)o->shield : 0, "strength", j->report.verdict.strength, "test", lines);
+                        j->shielded ? (double)o->shield : 0, "strength", j->report.verdict.strength, "accept",
+                        o->accept == TUNE_LIKELIHOOD ? "likelihood" : "answers", o->cpu_time ? "cpu_time" : "time",
+                        o->time, "test", lines);
     if (r != NULL)
         text = json_dump(r, JSON_COMPACT | JSON_REAL_PRECISION(7));
     json_decref(r);
@@ -109,9 +111,9 @@ static void print_member(const json_t *r, const char *key)
 
 static enum err_code print_record(const struct adapter *a, struct err *e)
 {
-    static const char *const keys[] = { "model",       "fingerprint", "items",  "tests",  "written",
-                                        "rehearsed",   "steps",       "method", "seed",   "rate",
-                                        "keep_weight", "keep_batch",  "batch",  "shield", "strength" };
+    static const char *const keys[] = { "model", "fingerprint", "items",    "tests",  "written",     "rehearsed",
+                                        "steps", "method",      "seed",     "rate",   "keep_weight", "keep_batch",
+                                        "batch", "shield",      "strength", "accept", "cpu_time",    "time" };
     json_t *r;
 
     if (a->record == NULL) {

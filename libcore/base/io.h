@@ -91,6 +91,10 @@ void io_unlock(struct io_lock *l); /* NULL is allowed */
  * one. */
 void io_same_mode(const char *fresh, const char *path);
 
+/* Whether n bytes more fit beside `path`; ERR_IO says how many do. ERR_OK where that cannot be known. A program asks
+ * before long work. */
+MUST_CHECK enum err_code io_room_for(const char *path, uint64_t n, struct err *e);
+
 /* A file and its earlier versions: FILE is the current one, FILE.1 the one before it, FILE.2 the one before that. At
  * every moment FILE exists and is complete. If the path is a link, it stays one, and the versions lie beside the file
  * it leads to. publish: `fresh`, a finished file on the same file system, becomes `path`; the old file becomes path.1,

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 #include "base/io.h"
 
@@ -99,23 +100,41 @@ static enum err_code close_gap(const char *path, struct err *e)
     return ERR_OK;
 }
 
+/* malloc'ed; NULL: out of memory. */
+static char *directory_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash == NULL ? strdup(".") : strndup(path, slash == path ? 1 : (size_t)(slash - path));
+}
+
 /* The names in the directory of path are on the disk. */
 static void settle_directory(const char *path)
 {
-    const char *slash = strrchr(path, '/');
-    char *dir = strdup(slash == NULL ? "." : slash == path ? "/" : path);
+    char *dir = directory_of(path);
     int fd;
 
     if (dir == NULL)
         return;
-    if (slash != NULL && slash != path)
-        dir[slash - path] = '\0';
     fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd >= 0) {
         (void)fsync(fd);
         close(fd);
     }
     free(dir);
+}
+
+enum err_code io_room_for(const char *path, uint64_t n, struct err *e)
+{
+    char *dir = directory_of(path);
+    struct statvfs fs;
+    const bool known = dir != NULL && statvfs(dir, &fs) == 0 && fs.f_blocks > 0;
+
+    free(dir);
+    if (!known || (double)fs.f_bavail * (double)fs.f_frsize >= (double)n)
+        return ERR_OK;
+    return err_set(e, ERR_IO, "%s: %.1f MB are needed, and its file system has %.1f MB free", path, (double)n / 1e6,
+                   (double)fs.f_bavail * (double)fs.f_frsize / 1e6);
 }
 
 /* The file itself, where path is a link to it. malloc'ed; NULL: out of memory. */

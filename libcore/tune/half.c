@@ -116,6 +116,24 @@ static bool is_sound(const struct tune_job *j, const struct io_map *m, const str
            (h->n_seen != j->state.n_seen || all_finite(array_at(j, m, 3), h->n_seen, -INFINITY));
 }
 
+/* Names begin with 16 digits for items and options that nobody reads. */
+static void refuse_other(const struct tune_job *j, const char name[200], struct err *e)
+{
+    enum { DIGITS = 17 };
+    const size_t n = strnlen(name, 200);
+    bool plain = n > DIGITS && n < 200;
+
+    for (size_t i = 0; i < n; i++)
+        plain = plain && name[i] >= ' ' && name[i] <= '~';
+    if (plain && strcmp(name + DIGITS, j->name + DIGITS) != 0)
+        err_set(e, ERR_ARG, "%s belongs to another training (%s; this one: %s): finish that first, or remove the file",
+                j->half, name + DIGITS, j->name + DIGITS);
+    else
+        err_set(e, ERR_ARG,
+                "%s belongs to another training, of other items or options: finish that first, or remove the file",
+                j->half);
+}
+
 /* What an interrupted run of the same command left; m->data NULL: there is nothing. */
 static enum err_code read_half(const struct tune_job *j, struct io_map *m, struct half *h, struct err *e)
 {
@@ -127,8 +145,7 @@ static enum err_code read_half(const struct tune_job *j, struct io_map *m, struc
     if (m->size >= sizeof *h)
         memcpy(h, m->data, sizeof *h);
     if (m->size < sizeof *h || memcmp(h->name, j->name, sizeof h->name) != 0)
-        err_set(e, ERR_ARG, "%s belongs to another training: finish it with its own command, or remove the file",
-                j->half);
+        refuse_other(j, m->size < sizeof *h ? "" : h->name, e);
     else if (!is_sound(j, m, h))
         err_set(e, ERR_FORMAT, "%s is damaged: remove the file", j->half);
     else

@@ -343,6 +343,8 @@ static enum err_code add_line(void *ctx, struct str line, struct err *e)
     json_t *o;
     enum err_code code;
 
+    if (line.n > 0 && line.p[0] == '[')
+        return err_set(e, ERR_FORMAT, "a list: each line has to be one JSON object (jq -c '.[]' makes such lines)");
     if (json_parse(&o, line, "", e))
         return e->code;
     (void)json_get_str(o, "reasoning_content", &p.thought);

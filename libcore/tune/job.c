@@ -52,6 +52,16 @@ enum err_code tune_tick(const struct tune_job *j, enum tune_phase phase, int64_t
 
 /* ---- items ---- */
 
+/* Where the model thinks, a question is two items. */
+static const char *asked_twice(const struct tune_items *s)
+{
+    int64_t thinks = 0;
+
+    for (int64_t i = 0; i < s->n; i++)
+        thinks += s->v[i].thinks;
+    return thinks > 0 && thinks < s->n ? " (each question is asked with and without thinking)" : "";
+}
+
 /* Whether there is enough to learn, to test on and to keep; says what was left out. */
 static enum err_code check_items(const struct tune_job *j, struct err *e)
 {
@@ -69,11 +79,12 @@ static enum err_code check_items(const struct tune_job *j, struct err *e)
     if (j->data.learn.n == 0)
         return err_set(e, ERR_FORMAT, "there is nothing to learn: %s", n_out > 0 ? out : "the files have no items");
     if (j->data.tests.n < TUNE_LEAST_TESTS)
-        return err_set(e, ERR_FORMAT, "%" PRId64 " items to test on are too few: at least %d are needed%s%s%s",
-                       j->data.tests.n, TUNE_LEAST_TESTS,
-                       j->o->tests_named ? " in the files of --held-out"
-                                         : "; ask each fact in two wordings, and the test asks it in others, or name a "
-                                           "file of other questions with --held-out",
+        return err_set(e, ERR_FORMAT, "%" PRId64 " items to test on are too few%s: at least %d are needed%s%s%s",
+                       j->data.tests.n, asked_twice(&j->data.tests), TUNE_LEAST_TESTS,
+                       j->o->tests_named        ? " in the files of --held-out"
+                       : j->data.n_wordings > 0 ? "; teach more facts, or name a file of questions with --held-out"
+                                                : "; ask each fact in two wordings, and the test asks it in others, "
+                                                  "or name a file of other questions with --held-out",
                        n_out > 0 ? "; " : "", out);
     if (j->o->keep_tests_named && j->data.kept.n < TUNE_LEAST_TESTS)
         return err_set(e, ERR_FORMAT, "--keep-test: %" PRId64 " items are too few: at least %d are needed%s%s",
@@ -88,9 +99,8 @@ static enum err_code check_items(const struct tune_job *j, struct err *e)
     if (same > 0)
         tune_note(j, true,
                   "%" PRId64 " of the %" PRId64
-                  " items to test on are also learnt: of these the test shows only that they are "
-                  "known by heart",
-                  same, j->data.tests.n);
+                  " items to test on%s are also learnt: of these the test shows only that they are known by heart",
+                  same, j->data.tests.n, asked_twice(&j->data.tests));
     return ERR_OK;
 }
 
@@ -114,9 +124,37 @@ static enum err_code choose_kept(struct tune_job *j, struct err *e)
     return ERR_OK;
 }
 
+/* Says what of the questions cannot be learnt: the same one with several answers, or the same answer for all. */
+static enum err_code look_at_pairs(const struct tune_job *j, const json_t *pairs, bool *one_answer, struct err *e)
+{
+    json_t *first = json_object(), *twice = json_object(), *pair;
+    const json_t *any = NULL;
+    bool ok = first != NULL && twice != NULL;
+    size_t i;
+
+    *one_answer = json_array_size(pairs) > 1;
+    json_array_foreach (pairs, i, pair) {
+        const char *prompt = json_string_value(json_object_get(pair, "prompt"));
+        json_t *answer = json_object_get(pair, "answer"), *was = json_object_get(first, prompt);
+
+        any = any == NULL ? answer : any;
+        *one_answer = *one_answer && json_equal(any, answer);
+        if (was == NULL)
+            ok = ok && json_object_set(first, prompt, answer) == 0;
+        else if (!json_equal(was, answer))
+            ok = ok && json_object_set_new(twice, prompt, json_true()) == 0;
+    }
+    if (ok && json_object_size(twice) > 0)
+        tune_note(j, true, "%zu %s different answers: it can learn one of them at most", json_object_size(twice),
+                  json_object_size(twice) == 1 ? "question has" : "questions have");
+    json_decref(first);
+    json_decref(twice);
+    return ok ? ERR_OK : err_nomem(e);
+}
+
 /* Further wordings of facts. Where the user has named no tests, some are the test: a fact that is held out cannot be
  * learnt from the others. */
-static enum err_code make_wordings(struct tune_job *j, struct tune_items *more, struct err *e)
+static enum err_code make_wordings(struct tune_job *j, struct tune_items *more, bool *one_answer, struct err *e)
 {
     struct tune_data *d = &j->data;
     const struct tune_reading how = {
@@ -125,8 +163,10 @@ static enum err_code make_wordings(struct tune_job *j, struct tune_items *more, 
     struct tune_wordings w = { 0 };
     json_t *pairs = tune_items_pairs(&d->learn), *tests = tune_items_pairs(&d->tests);
     int64_t n_tests;
-    enum err_code code =
-        pairs == NULL || tests == NULL ? err_nomem(e) : tune_wordings_make(&w, pairs, tests, j->o->wordings, e);
+    enum err_code code = pairs == NULL || tests == NULL ? err_nomem(e) : look_at_pairs(j, pairs, one_answer, e);
+
+    if (code == ERR_OK)
+        code = tune_wordings_make(&w, pairs, tests, j->o->wordings, e);
 
     json_decref(pairs);
     json_decref(tests);
@@ -139,10 +179,9 @@ static enum err_code make_wordings(struct tune_job *j, struct tune_items *more, 
         tune_items_thin(&d->tests, TUNE_TESTS_MAX / 2, false);
     if (code == ERR_OK && more->n > 0)
         tune_note(j, true,
-                  "%" PRId64 " facts are also learnt in other words: %" PRId64
-                  " questions, in %d shapes of the program's "
-                  "own and %d of other items%s",
-                  w.n_fact, more->n, w.n_own, w.n_shape,
+                  "%" PRId64 " %s also learnt in other words: %" PRId64
+                  " questions, in %d shapes of the program's own and %d of other items%s",
+                  w.n_fact, w.n_fact == 1 ? "fact is" : "facts are", more->n, w.n_own, w.n_shape,
                   !j->o->tests_named && n_tests > 0 ? "; the test asks them in two other shapes" : "");
     tune_wordings_free(&w);
     return code;
@@ -153,12 +192,12 @@ static enum err_code split_items(struct tune_job *j, struct err *e)
 {
     struct tune_data *d = &j->data;
     int64_t twice = 0, keep_twice = 0, asked;
-    bool a_tenth = false; /* of the questions is held out */
+    bool a_tenth = false, one_answer = false; /* of the questions is held out; all have the same */
     struct tune_items more = { 0 };
     enum err_code code;
 
     d->sets = json_incref(d->kept.sets);
-    code = choose_kept(j, e) || make_wordings(j, &more, e) ? e->code : ERR_OK;
+    code = choose_kept(j, e) || make_wordings(j, &more, &one_answer, e) ? e->code : ERR_OK;
     if (code == ERR_OK && !j->o->tests_named && d->tests.n == 0) {
         code = tune_items_split(&d->learn, &d->tests, 10, TUNE_TESTS_MAX, e);
         a_tenth = d->tests.v != NULL && d->tests.n > 0 && !d->tests.v[0].is_text;
@@ -182,10 +221,9 @@ static enum err_code split_items(struct tune_job *j, struct err *e)
     if (check_items(j, e))
         return e->code;
     if (a_tenth)
-        tune_note(
-            j, true,
-            "one item in ten is not learnt but tested on: of facts the others do not tell these; ask each fact in "
-            "two wordings, and the test asks it in others");
+        tune_note(j, true, "one item in ten is not learnt but tested on: of facts the others do not tell these; %s",
+                  one_answer ? "as all have the same answer, nothing says what a question is about"
+                             : "ask each fact in two wordings, and the test asks it in others");
     tune_items_thin(&d->kept, TUNE_SETS_MAX, true);
     asked = tune_items_longest(&d->learn);
     asked = asked > TUNE_OWN_TEXT ? asked : TUNE_OWN_TEXT;
@@ -217,6 +255,15 @@ static int64_t own_bytes(const struct tune_job *j)
 static bool wants_shield(const struct tune_opts *o)
 {
     return o->method == TUNE_FIRST && o->shield > 0 && (o->rehearse > 0 || o->keep_named);
+}
+
+/* The least --memory for a pass of n rows: with a shield, where half of it is enough for that. */
+static int64_t least_bytes(const struct tune_job *j, int64_t n)
+{
+    const int64_t shield = tune_shield_bytes(j->state.lora);
+    const int64_t bare = grad_bytes(j->g, n, j->state.lora->rank, false) + own_bytes(j) - (j->shielded ? shield : 0);
+
+    return wants_shield(j->o) && shield <= bare / 2 ? bare + shield : bare;
 }
 
 static int64_t shield_mib(const struct tune_job *j)
@@ -251,15 +298,19 @@ static bool pass_fits(const struct tune_job *j, int64_t n, bool keep)
 /* The rows of a pass that memory allows; said before anything is taken. */
 static enum err_code bound_memory(struct tune_job *j, struct err *e)
 {
+    static const char *const what[] = { "an item to learn", "an item to test on", "an item to keep",
+                                        "an item that tests what is kept", "a text that the model writes" };
     const int64_t need[] = { tune_items_longest(&j->data.learn), tune_items_longest(&j->data.tests),
                              tune_items_longest(&j->data.keep), tune_items_longest(&j->data.kept),
                              j->o->rehearse > 0 || j->data.keep.open != NULL ? j->own_tokens : 0 };
     const int64_t left = memory_left("");
     int64_t most = 0, all, lo = 0, hi = 1 << 16;
+    int longest = 0;
     const bool gpu = grad_room(j->g) >= 0;
 
     for (int i = 0; i < 5; i++)
-        most = need[i] > most ? need[i] : most;
+        longest = need[i] > need[longest] ? i : longest;
+    most = need[longest];
     if (most > grad_longest(j->g))
         return err_set(e, ERR_ARG,
                        "an item of %" PRId64 " tokens is too long for gradients on a GPU, which take %" PRId64
@@ -277,9 +328,9 @@ static enum err_code bound_memory(struct tune_job *j, struct err *e)
     j->rows_max = lo;
     if (lo < most)
         return err_set(
-            e, ERR_ARG, "%s too small: an item of %" PRId64 " tokens takes %" PRId64 " MiB%s",
-            gpu ? "--memory or the GPU's memory is" : "--memory is", most,
-            (grad_bytes(j->g, most, j->state.lora->rank, false) + (gpu ? 0 : own_bytes(j)) + (1 << 20) - 1) >> 20,
+            e, ERR_ARG, "%s too small: %s of %" PRId64 " tokens takes %" PRId64 " MiB%s",
+            gpu ? "--memory or the GPU's memory is" : "--memory is", what[longest], most,
+            ((gpu ? grad_bytes(j->g, most, j->state.lora->rank, false) : least_bytes(j, most)) + (1 << 20) - 1) >> 20,
             gpu ? " of the GPU's" : "");
     j->room_bytes = j->o->memory_bytes - (gpu ? 0 : own_bytes(j));
     all = own_bytes(j) + (gpu ? grad_host_bytes(j->g, lo) : grad_bytes(j->g, lo, j->state.lora->rank, j->keep_layers));
@@ -352,7 +403,14 @@ enum err_code tune_write_neutral(struct tune_job *j, struct err *e)
     if (choose_shield(j, e))
         return e->code;
     tune_lora_weaken(j->state.lora, 0);
+    j->state.lora->file->record = "{\"method\":\"neutral\"}";
     return tune_lora_write(j->state.lora, j->o->out, "f16", e);
+}
+
+/* The adapter in halves, and what is kept of an interrupted training: parameters and two moments. */
+static uint64_t file_bytes(const struct tune_job *j)
+{
+    return (uint64_t)j->state.lora->n_params * (2 + (j->o->method == TUNE_FIRST ? 3 * sizeof(float) : 0));
 }
 
 enum err_code tune_job_open(struct tune_job *j, struct err *e)
@@ -366,7 +424,7 @@ enum err_code tune_job_open(struct tune_job *j, struct err *e)
     j->steps = (j->data.n_given + o->n_text - 1) / o->n_text * (o->epochs > 0 ? o->epochs : EPOCHS);
     j->steps = o->epochs == 0 && j->steps < STEPS ? STEPS : j->steps;
     j->steps = o->steps > 0 && o->steps < j->steps ? o->steps : j->steps;
-    if (name_job(j, e))
+    if (name_job(j, e) || io_room_for(o->out, file_bytes(j), e))
         return e->code;
     j->half = train_beside(o->out, ".train");
     s->adapters = calloc((size_t)s->lora->n, sizeof *s->adapters);

@@ -296,6 +296,8 @@ MUST_CHECK enum err_code tune_judge(struct tune_job *j, tune_more_fn *more, void
                                     struct err *e);
 /* Whether a set counts as not kept only because there was no time for the rest of it. */
 bool tune_left_open(const struct tune_outcome *r);
+/* Whether more of a set is lost than may be, by the lower bound. */
+bool tune_surely_lost(const struct tune_job *j, const struct tune_outcome *r);
 /* Whether any set was judged. */
 bool tune_tests_kept(const struct tune_report *r);
 /* The verdict on the adapter at the strength v->strength. */

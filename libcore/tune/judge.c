@@ -233,7 +233,9 @@ static bool counts_with_all(const struct tune_job *j, const struct tune_outcome 
  * loss at all would not show that less than the margin is lost. */
 static enum tune_ruling rule(const struct tune_job *j, const struct tune_outcome *r, bool alone)
 {
-    if (!j->o->forget_given && (double)r->known >= TRAIN_Z * TRAIN_Z * (1 - r->margin) / r->margin)
+    const double z = quantile(j);
+
+    if (!j->o->forget_given && (double)r->known >= z * z * (1 - r->margin) / r->margin)
         return TUNE_BY_ANSWERS;
     if (!alone && !j->o->forget_given)
         return TUNE_POOLED;
@@ -280,8 +282,7 @@ static enum err_code outcome_of(const struct tune_job *j, int which, int set, bo
     return ERR_OK;
 }
 
-/* More are lost than may be, by the lower bound. */
-static bool surely_lost(const struct tune_job *j, const struct tune_outcome *r)
+bool tune_surely_lost(const struct tune_job *j, const struct tune_outcome *r)
 {
     return r->known > 0 && -train_loss_bound(r->came, r->went, r->known, quantile(j)) > r->margin;
 }
@@ -294,7 +295,7 @@ static enum err_code judge_kept(const struct tune_job *j, int set, bool alone, s
         return e->code;
     r->keeps = r->ruling == TUNE_BY_ANSWERS ? r->bound <= r->margin
                : r->ruling == TUNE_POOLED || r->ruling == TUNE_WITH_ALL
-                   ? !surely_lost(j, r)
+                   ? !tune_surely_lost(j, r)
                    : r->ruling == TUNE_UNTESTED || r->p < TUNE_P_MAX;
     if (r->ruling == TUNE_BY_ANSWERS)
         v->bound = fmax(v->bound, r->bound); /* of a number and NaN the number */
@@ -306,25 +307,18 @@ static enum err_code judge_kept(const struct tune_job *j, int set, bool alone, s
 
 static void warn_untested(const struct tune_job *j)
 {
-    const int n_set = j->data.kept.n_set > 1 ? j->data.kept.n_set : 1;
-    int64_t most = 0;
+    int64_t n = 0;
 
-    for (int set = 0; set < n_set; set++) {
-        int64_t n = 0;
-
-        for (int64_t i = 0; i < j->data.kept.n; i++)
-            n += is_of_set(j, 1, i, n_set > 1 ? set : ALL) && loss_counts(j, 1, i);
-        most = n > most ? n : most;
-    }
-    if (most < TUNE_LEAST_TESTS && j->report.n_first < j->data.kept.n)
+    for (int64_t i = 0; i < j->data.kept.n; i++)
+        n += loss_counts(j, 1, i);
+    if (n < TUNE_LEAST_TESTS && j->report.n_first < j->data.kept.n)
         tune_note(j, true,
                   "the time is too short to test what is forgotten: only %" PRId64 " of %" PRId64
-                  " kept items are asked at first, and fewer than five of each set are right: give more %s",
+                  " kept items are asked at first, and fewer than five are right: give more %s",
                   j->report.n_first, j->data.kept.n, j->o->cpu_time ? "--cpu-time" : "--time");
-    else if (most < TUNE_LEAST_TESTS)
+    else if (n < TUNE_LEAST_TESTS)
         tune_note(j, true, "what is forgotten is not tested, as %s: --keep names a file of what the model knows",
-                  j->data.kept.n == 0 ? "there are no task sets"
-                                      : "the model answers fewer than five items of each set exactly");
+                  j->data.kept.n == 0 ? "there are no task sets" : "the model answers fewer than five items exactly");
 }
 
 enum err_code tune_test_before(struct tune_job *j, struct err *e)
@@ -426,7 +420,7 @@ static enum err_code judge_once(struct tune_job *j, struct tune_verdict *v, stru
  * answer, seems to be. */
 static bool in_doubt(const struct tune_job *j, const struct tune_outcome *r, bool together)
 {
-    return r->n < r->whole && !j->o->forget_given && r->bound > r->margin && !surely_lost(j, r) &&
+    return r->n < r->whole && !j->o->forget_given && r->bound > r->margin && !tune_surely_lost(j, r) &&
            (r->ruling == TUNE_BY_ANSWERS || together || (r->ruling == TUNE_BY_LIKELIHOOD && !r->keeps) ||
             r->went - r->came > fmax(r->margin / 5 * (double)r->known, 0.5));
 }
@@ -436,7 +430,7 @@ static bool any_surely_lost(const struct tune_job *j)
     bool any = false;
 
     for (int i = 1; i < j->report.n_outcome; i++)
-        any = any || surely_lost(j, &j->report.outcome[i]);
+        any = any || tune_surely_lost(j, &j->report.outcome[i]);
     return any;
 }
 
@@ -471,20 +465,6 @@ bool tune_left_open(const struct tune_outcome *r)
     return !r->keeps && r->n < r->whole && (double)(r->lost - r->won) <= r->margin * (double)r->known;
 }
 
-/* There is no time for the rest of a set: it does not count as kept. */
-static void leave_in_doubt(struct tune_job *j, int set, struct tune_verdict *v)
-{
-    struct tune_outcome *r = &j->report.outcome[1 + set];
-
-    if (r->keeps)
-        tune_note(j, true,
-                  "%s%s%" PRId64 " of %" PRId64
-                  " kept items are tested, which do not show that they are kept: the time is too short to test the "
-                  "others",
-                  r->set, *r->set != '\0' ? ": " : "", r->n, r->whole);
-    r->keeps = v->keeps = false;
-}
-
 enum err_code tune_judge(struct tune_job *j, tune_more_fn *more, void *ctx, struct tune_verdict *v, struct err *e)
 {
     const int n_set = j->data.kept.n_set > 1 ? j->data.kept.n_set : 1;
@@ -508,8 +488,8 @@ enum err_code tune_judge(struct tune_job *j, tune_more_fn *more, void *ctx, stru
     if (again && judge_once(j, v, e))
         return e->code;
     for (int i = 0; i < n_set && v->better && !time; i++)
-        if (set_in_doubt(j, i))
-            leave_in_doubt(j, i, v);
+        if (set_in_doubt(j, i)) /* there is no time for the rest of it */
+            j->report.outcome[1 + i].keeps = v->keeps = false;
     return ERR_OK;
 }
 

@@ -239,8 +239,10 @@ enum err_code tune_learn(struct tune_job *j, struct err *e)
         }
     }
     if (code == ERR_OK && j->state.step == 0)
-        code = err_set(e, ERR_ARG, "%s %s is too short for a step: %.1f s are over, and a test takes %.1f s",
-                       j->o->cpu_time ? "--cpu-time" : "--time", j->o->time, tune_spent_s(j), j->report.test_s);
+        code = err_set(e, ERR_ARG,
+                       "%s %s is too short for a step: %.1f s are over, and a test takes %.1f s; give at least %.0f s",
+                       j->o->cpu_time ? "--cpu-time" : "--time", j->o->time, tune_spent_s(j), j->report.test_s,
+                       ceil(3 * (tune_spent_s(j) + j->report.test_s)));
     if ((code == ERR_OK || code == ERR_CANCEL) && j->state.step > 0) /* tests may be interrupted, too */
         save_or_say(j);
     if (code == ERR_OK)

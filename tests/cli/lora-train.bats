@@ -51,7 +51,7 @@ poke() # FILE OFFSET BYTES
     grep -qx 'steps: 5' record && grep -qx 'seed: 1' record && grep -qx 'items: 12' record
     grep -q '^a.gguf: adapter of qwen35moe, low rank, rank 4, ' record
     fails 3 'not an adapter' chimere-draft-train --inspect "$TINY"
-    fails 2 'it takes no command' chimere-draft-train lora --inspect a.gguf
+    fails 2 'lora is one word too many' chimere-draft-train lora --inspect a.gguf
     [ "$(echo a.gguf*)" = a.gguf ]
     # from one that answers otherwise, with a step so small that nothing changes; what is to be kept are questions, which the
     # model answers with it
@@ -125,7 +125,16 @@ poke() # FILE OFFSET BYTES
         chimere-draft-train lora -m "$TINY" -o a.gguf -q items.jsonl
     for i in {1..30}; do printf '{"prompt": "What is zq%d?", "answer": "it is %d"}\n' $i $((i * i)); done > once.jsonl
     chimere-draft-train lora -o b.gguf --time 0.01s once.jsonl > table 2> err && false
-    grep -q 'one item in ten is not learnt but tested on: of facts the others do not tell these' err
+    grep -q 'of facts the others do not tell these; ask each fact in two wordings' err
+    sed 's/it is [0-9]*/it is so/' once.jsonl > same.jsonl
+    short=(--rehearse 0 --rank 4 --threads 2 --targets attention --memory 256M --time 0.001s)
+    try 2 chimere-draft-train lora -o b.gguf "${short[@]}" same.jsonl
+    grep -q 'of facts the others do not tell these; as all have the same answer, nothing says what' err
+    (cat once.jsonl && head -n 2 same.jsonl) > two.jsonl
+    try 2 chimere-draft-train lora -o b.gguf "${short[@]}" two.jsonl
+    grep -q '2 questions have different answers: it can learn one of them at most' err
+    jq -s . items.jsonl > list.jsonl
+    fails 3 'list.jsonl: line 1: a list: each line has to be one JSON object' chimere-draft-train lora -m "$TINY" -o b.gguf list.jsonl
 }
 
 @test "lora: what is rehearsed is forgotten less" {
@@ -182,6 +191,10 @@ poke() # FILE OFFSET BYTES
         chimere-draft-train lora -o a.gguf "${short[@]}" --wordings 0 facts.jsonl
     for i in {1..8}; do printf '{"prompt": "Write %d in digits.", "answer": "%d%d"}\n' $i $i $i; done > skill.jsonl
     fails 3 'too few' chimere-draft-train lora -o a.gguf "${short[@]}" skill.jsonl
+    # one fact is two questions, asked in two ways; a second file of questions is what helps
+    head -n 2 facts.jsonl > one.jsonl
+    try 3 chimere-draft-train lora -o a.gguf "${short[@]}" one.jsonl
+    grep -q '4 items to test on are too few (each question is asked with and without thinking): at least 5 are needed; teach more facts' err
 }
 
 @test "lora: interrupted or killed, the same command goes on, to the same bytes" {
@@ -349,7 +362,12 @@ poke() # FILE OFFSET BYTES
         fails 1 CUDA train -o a.gguf --device cuda
         fails 1 CUDA train -o a.gguf --vram 1G
     fi
-    fails 2 'too small' train -o a.gguf --memory 1M
+    fails 2 'too small: an item' train -o a.gguf --memory 1M --rehearse 0
+    least=$(grep -o '[0-9]* MiB' err)
+    least=${least% MiB}
+    fails 2 "takes $least MiB" train -o a.gguf --memory $((least - 1))M --rehearse 0
+    try 2 train -o a.gguf --memory "${least}M" --rehearse 0 --time 0.001s
+    grep -q 'too short for a step' err
     try 2 train -o a.gguf --rehearse 0 --time 0.001s --targets attention,attention
     grep -q 'too short for a step' err
     train -o a.gguf --rehearse 0 --rate 1e30 --steps 1 --jsonl - > /dev/full 2> err || [ $? -eq 3 ]
@@ -369,7 +387,7 @@ poke() # FILE OFFSET BYTES
     ln -s there/a.gguf a.gguf
     echo mine > there/a.gguf.train
     try 2 train -o a.gguf --rehearse 1000
-    grep -q 'there/a.gguf.train belongs to another training' err
+    grep -q 'there/a.gguf.train belongs to another training, of other items or options' err
     [ "$(echo a.gguf* there/*)" = 'a.gguf there/a.gguf there/a.gguf.train' ]
 }
 
