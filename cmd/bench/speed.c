@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "bench/bench.h"
+#include "cli/expert_cache.h"
 #include "gen/gen.h"
 #include "gguf/gguf.h"
 #include "model/launches.h"
@@ -117,6 +118,24 @@ static void put_ops(const struct speed *s, json_t *r, int64_t n_steps)
         cli_bench_real(r, "step_launches", (double)model_launches(s->b->open.model) / (double)n_steps);
 }
 
+/* What was read of experts in between, for each of n_tokens. */
+static void put_reads(const struct speed *s, json_t *r, const struct io_cache_stats *from,
+                      const struct io_cache_stats *now, double ms, double n_tokens)
+{
+    const double bytes = (double)(now->bytes - from->bytes), hits = (double)(now->hits - from->hits);
+    const double missed = (double)(now->reads - from->reads - (now->ahead - from->ahead));
+
+    if (now->slots == 0)
+        return;
+    if (r != NULL)
+        json_object_set_new(r, "expert_cache", cli_cache_json(now, from));
+    cli_bench_real(r, "token_read_bytes", bytes / n_tokens);
+    cli_bench_real(r, "read_bytes_per_s", bytes / ms * 1e3);
+    cli_bench_line(s->b, "    experts read %.2f MB a token, %.1f MB/s; %.1f %% of uses in memory; waited %.0f %%",
+                   bytes / n_tokens / 1e6, bytes / ms / 1e3, 100 * hits / (hits + missed + (hits + missed == 0)),
+                   (double)(now->wait_ns - from->wait_ns) / 1e4 / ms);
+}
+
 /* Bytes that a step of n_rows rows at a depth moves, for each kind; the sum. */
 static double put_bytes(const struct speed *s, json_t *r, int n_rows, int n_seq, int64_t depth)
 {
@@ -185,18 +204,25 @@ static enum err_code measure_prompt(struct speed *s, int64_t n, struct err *e)
     json_t *r;
     enum err_code code = tps && ms ? ERR_OK : err_nomem(e);
     struct bench_spread v;
+    struct io_cache_stats reads = { 0 }, done = { 0 };
+    double all_ms = 0;
 
     for (int i = -1; i < reps && code == ERR_OK; i++) { /* -1 warms up */
         double t = 0;
+
+        if (i == 0)
+            (void)model_cache_stats(s->b->open.model, &reads);
 
         cli_progress("prompt of %lld: %d of %d", (long long)n, i + 1, reps);
         run_clear(s->run, 0);
         code = feed_random(s, 0, n, &t, e);
         if (i >= 0) {
             ms[i] = t;
+            all_ms += t;
             tps[i] = (double)n * 1e3 / t;
         }
     }
+    (void)model_cache_stats(s->b->open.model, &done);
     if (code == ERR_OK) {
         run_clear(s->run, 0);
         model_time(s->b->open.model, true);
@@ -215,6 +241,7 @@ static enum err_code measure_prompt(struct speed *s, int64_t n, struct err *e)
         cli_bench_int(r, "reps", reps);
         cli_bench_line(s->b, "prompt %6lld tokens   %9.1f tokens/s [%.1f, %.1f]  first token %.1f ms", (long long)n,
                        v.median, v.min, v.max, ms[reps / 2]);
+        put_reads(s, r, &reads, &done, all_ms, (double)n * reps);
         put_ops(s, r, (n + run_rows_max(s->run) - 1) / run_rows_max(s->run));
         code = cli_bench_done(s->b, r, e);
     }
@@ -226,7 +253,8 @@ static enum err_code measure_prompt(struct speed *s, int64_t n, struct err *e)
 static enum err_code measure_decode(struct speed *s, int64_t depth, struct err *e)
 {
     int reps = s->b->o->reps, n = s->b->o->decode_tokens;
-    double *tps = calloc((size_t)reps, sizeof *tps), ms = 0, bytes;
+    double *tps = calloc((size_t)reps, sizeof *tps), ms = 0, bytes, all_ms = 0;
+    struct io_cache_stats reads = { 0 }, done = { 0 };
     char what[64];
     json_t *r;
     enum err_code code = tps ? ERR_OK : err_nomem(e);
@@ -238,11 +266,14 @@ static enum err_code measure_decode(struct speed *s, int64_t depth, struct err *
         code = feed_random(s, 0, depth - run_pos(s->run, 0), NULL, e);
     if (code == ERR_OK)
         code = time_steps(s, WARM_STEPS, 1, 1, &ms, e);
+    (void)model_cache_stats(s->b->open.model, &reads);
     for (int i = 0; i < reps && code == ERR_OK; i++) {
         cli_progress("decode at %lld: %d of %d", (long long)depth, i + 1, reps);
         code = time_steps(s, n, 1, 1, &ms, e);
         tps[i] = 1e3 / ms;
+        all_ms += ms * n;
     }
+    (void)model_cache_stats(s->b->open.model, &done);
     if (code == ERR_OK) {
         model_time(s->b->open.model, true);
         code = time_steps(s, TURN_STEPS, 1, 1, &ms, e);
@@ -264,6 +295,7 @@ static enum err_code measure_decode(struct speed *s, int64_t depth, struct err *
                        "%.1f GB/s",
                        (long long)depth, v.median, v.min, v.max, bytes / 1e6, 100 * bytes * v.median / s->read.median,
                        s->read.median / 1e9);
+        put_reads(s, r, &reads, &done, all_ms, (double)n * reps);
         put_ops(s, r, TURN_STEPS);
         code = cli_bench_done(s->b, r, e);
     }

@@ -22,6 +22,8 @@
 #define HOST_LEAST      .4
 #define HOST_MOST       .8
 #define HOST_ASSUMED    40e9 /* two channels of DDR4 */
+#define DISK_ASSUMED    1e9
+#define DISK_SHARE      .6 /* of it, where little is asked for at once */
 #define BANDWIDTH_LEAST 1e8
 #define BANDWIDTH_MOST  1e15
 
@@ -103,6 +105,11 @@ static void count_bytes(struct cli_estimate *x, const struct run_placement *f)
         x->host_bytes += there * (double)f->expert_bytes[i];
         x->device_bytes += (f->n_used - there) * (double)f->expert_bytes[i];
     }
+    for (int i = 0; i < f->n_layer && f->cache.slots > 0; i++) {
+        const double uses = f->is_host ? f->n_used : f->experts != NULL ? f->experts->host_uses[i] : 0;
+
+        x->disk_bytes += uses * (double)f->expert_bytes[i] * (1 - f->cache_share);
+    }
     x->device_bytes += 2 * (double)f->state_bytes / (f->n_seq > 0 ? f->n_seq : 1); /* read and written */
     x->context_bytes = (double)f->kv_bytes / (f->n_seq > 0 ? f->n_seq : 1);
 }
@@ -145,6 +152,9 @@ struct cli_estimate cli_estimate(const struct run_placement *f, double device_by
     most_s = x.host_bytes / (HOST_LEAST * x.host_bytes_per_s) +
              (x.device_bytes + x.context_bytes) / ((f->is_host ? HOST_LEAST : DEVICE_SHARE) * x.device_bytes_per_s) +
              f->n_layer * LAYER_MOST_S;
+    x.disk_bytes_per_s = f->disk_bytes_per_s > 0 ? f->disk_bytes_per_s : DISK_ASSUMED;
+    least_s += x.disk_bytes / x.disk_bytes_per_s;
+    most_s += x.disk_bytes / (DISK_SHARE * x.disk_bytes_per_s);
     x.least_tps = 1 / most_s;
     x.most_tps = 1 / least_s;
     return x;

@@ -15,6 +15,7 @@ double cli_estimate_card(int64_t bytes);
 
 struct cli_estimate {
     double device_bytes, host_bytes;             /* read for a token, with an empty context */
+    double disk_bytes, disk_bytes_per_s;         /* of a token, for experts that are not in memory; 0: all are */
     double context_bytes;                        /* more of the device's, at the end of the context */
     double device_bytes_per_s, host_bytes_per_s; /* equal where the device is the host */
     bool device_measured, host_measured;         /* kept by cli_estimate_keep() on this machine; else assumed */

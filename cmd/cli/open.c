@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/memory.h"
+#include "base/reads.h"
 #include "cli/devices.h"
 #include "cli/estimate.h"
 #include "cli/open.h"
@@ -11,8 +12,10 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "cli/expert_cache.h"
 #include "cli/expert_uses.h"
 #include "gguf/gguf.h"
 #include "run/placement.h"
@@ -26,6 +29,7 @@ struct model_opts cli_open_model_opts(const struct cli_model_opts *o)
                                 .acts = (enum quant_acts_type)o->acts,
                                 .n_used = o->experts,
                                 .placement.copy_weights = o->no_mmap,
+                                .placement.cache_bytes = o->cache_bytes,
                                 .placement.as_stored = o->repack == CLI_REPACK_OFF };
 }
 
@@ -188,6 +192,18 @@ static enum err_code plan_for(struct cli_opened *x, const char *device, const st
     return run_placement_make(&x->placement, x->gguf, &fo, e);
 }
 
+/* How fast the file that experts are read from gives matrices of their size. */
+static enum err_code measure_disk(struct cli_opened *x, struct err *e)
+{
+    struct run_placement *p = x->placement;
+    const int64_t one = p->cache.experts > 0 ? p->cache.expert_bytes / p->cache.experts / 3 : 0;
+    struct stat st;
+
+    if (p->cache.slots == 0 || stat(x->path, &st) != 0 || st.st_size < 64 * one)
+        return ERR_OK; /* a shape, or too little to say anything */
+    return io_reads_speed(&p->disk_bytes_per_s, x->path, (size_t)one, e);
+}
+
 enum err_code cli_open_plan(struct cli_opened *x, const struct run_opts *opts, struct err *e)
 {
     const char *device = x->mo.device;
@@ -211,6 +227,8 @@ enum err_code cli_open_plan(struct cli_opened *x, const struct run_opts *opts, s
     }
     if (code != ERR_OK)
         return code;
+    if (x->o.plan && measure_disk(x, e))
+        return e->code;
     if (!x->o.plan && run_placement_measure(x->placement, x->gguf, x->o.n_threads, e))
         return e->code;
     if (x->placement->kv_fallback)
@@ -219,6 +237,7 @@ enum err_code cli_open_plan(struct cli_opened *x, const struct run_opts *opts, s
     if (x->placement->n_dev < x->placement->n_named)
         cli_note("device   %s: as few of %d as have room for the model", x->placement->device, x->placement->n_named);
     x->mo.placement.count_sets = x->o.profile != NULL;
+    x->mo.placement.uses = x->uses;
     run_placement_apply(x->placement, &x->mo);
     x->load_ms += clock_ms() - from;
     return ERR_OK;
@@ -290,6 +309,7 @@ enum err_code cli_open_run(struct run **out, struct cli_opened *x, const struct 
     }
     *out = run;
     x->warm_up_ms += clock_ms() - warm;
+    cli_cache_warn(x->model, x->o.cache_bytes);
     x->load_ms += clock_ms() - from;
     return ERR_OK;
 }

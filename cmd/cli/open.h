@@ -38,6 +38,7 @@ struct cli_model_opts {
     int32_t experts; /* routed experts for each token; 0: as trained */
     int32_t n_threads, chunk;
     int64_t ctx_tokens;
+    int64_t cache_bytes;   /* --expert-cache; 0: none */
     struct cli_list loras; /* --lora; the program frees its array */
 };
 

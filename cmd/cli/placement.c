@@ -57,7 +57,9 @@ static int64_t host_memory(void)
 
 static bool fits_host(const struct run_placement *f)
 {
-    return f->weights.host[MODEL_EXPERTS] + f->host_scratch_bytes < host_memory();
+    const int64_t experts = f->cache.slots > 0 ? f->cache.memory : f->weights.host[MODEL_EXPERTS];
+
+    return experts + f->host_scratch_bytes < host_memory();
 }
 
 static int experts_here(const struct run_placement *f, int layer)
@@ -118,6 +120,16 @@ static void put_copied(const struct run_placement *f, const struct writer *w)
         write_text(w, "  copied         %s of weights, to memory of the CPU's own", amount(f->weights.copied).text);
 }
 
+static void put_cache(const struct run_placement *f, const struct writer *w)
+{
+    if (f->cache.slots > 0)
+        write_text(w,
+                   "  from the disk  experts of the CPU, as they are used: %.3f GB of memory hold %" PRId64
+                   " of %" PRId64 " (%.3f GB), about %.0f %% of the uses",
+                   (double)f->cache.memory / 1e9, f->cache.slots, f->cache.experts, (double)f->cache.expert_bytes / 1e9,
+                   100 * f->cache_share);
+}
+
 /* To two digits. */
 static double rounded(double v)
 {
@@ -130,14 +142,17 @@ static void put_estimate(const struct run_placement *f, double device_bytes_per_
 {
     const struct cli_estimate x = cli_estimate(f, device_bytes_per_s);
     const char *how[] = { "assumed", "measured" };
-    char host[100] = "";
+    char host[100] = "", disk[100] = "";
 
     if (!f->is_host && x.host_bytes > 0)
         snprintf(host, sizeof host, " and %.3g GB from the host at %.0f GB/s (%s)", x.host_bytes / 1e9,
                  x.host_bytes_per_s / 1e9, how[x.host_measured]);
-    write_text(w, "  speed          about %.6g to %.6g tokens/s: a token reads %.3g GB%s at %.0f GB/s (%s)%s",
+    if (x.disk_bytes > 0)
+        snprintf(disk, sizeof disk, ", and %.3g GB from the disk at %.2f GB/s (%s)", x.disk_bytes / 1e9,
+                 x.disk_bytes_per_s / 1e9, how[f->disk_bytes_per_s > 0]);
+    write_text(w, "  speed          about %.6g to %.6g tokens/s: a token reads %.3g GB%s at %.0f GB/s (%s)%s%s",
                rounded(x.least_tps), rounded(x.most_tps), x.device_bytes / 1e9, f->is_host ? "" : " from the card",
-               x.device_bytes_per_s / 1e9, device_bytes_per_s > 0 ? "given" : how[x.device_measured], host);
+               x.device_bytes_per_s / 1e9, device_bytes_per_s > 0 ? "given" : how[x.device_measured], host, disk);
 }
 
 /* The layers of each device, where there are several. */
@@ -198,6 +213,7 @@ void cli_placement_text(const struct run_placement *f, double device_bytes_per_s
         write_text(&w, "  the host       %s of experts, %s scratch%s", amount(f->weights.host[MODEL_EXPERTS]).text,
                    amount(f->host_scratch_bytes).text, fits_host(f) ? "" : ": MORE than the memory of this machine");
     put_copied(f, &w);
+    put_cache(f, &w);
     put_experts(f, &w);
     put_estimate(f, device_bytes_per_s, &w);
 }
@@ -267,10 +283,12 @@ static json_t *estimate_json(const struct run_placement *f, double device_bytes_
 {
     const struct cli_estimate x = cli_estimate(f, device_bytes_per_s);
 
-    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:b, s:b}", "least_tps", x.least_tps, "most_tps", x.most_tps,
-                     "device_step_bytes", x.device_bytes, "host_step_bytes", x.host_bytes, "context_step_bytes",
-                     x.context_bytes, "device_bytes_per_s", x.device_bytes_per_s, "host_bytes_per_s",
-                     x.host_bytes_per_s, "device_measured", x.device_measured, "host_measured", x.host_measured);
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:b, s:b, s:f, s:f, s:b}", "least_tps", x.least_tps,
+                     "most_tps", x.most_tps, "device_step_bytes", x.device_bytes, "host_step_bytes", x.host_bytes,
+                     "context_step_bytes", x.context_bytes, "device_bytes_per_s", x.device_bytes_per_s,
+                     "host_bytes_per_s", x.host_bytes_per_s, "device_measured", x.device_measured, "host_measured",
+                     x.host_measured, "disk_step_bytes", x.disk_bytes, "disk_bytes_per_s", x.disk_bytes_per_s,
+                     "disk_measured", f->disk_bytes_per_s > 0);
 }
 
 json_t *cli_placement_json(const struct run_placement *f, double device_bytes_per_s)
@@ -310,6 +328,12 @@ json_t *cli_placement_json(const struct run_placement *f, double device_bytes_pe
     if (f->n_dev > 1)
         good = good && cli_json_set(o, "devices", parts_json(f)) &&
                cli_json_set(o, "pass_bytes", json_integer(f->pass_bytes));
+    if (f->cache.slots > 0)
+        good = good && cli_json_set(o, "expert_cache",
+                                    json_pack("{s:I, s:I, s:I, s:I, s:f}", "memory_bytes", (json_int_t)f->cache.memory,
+                                              "expert_bytes", (json_int_t)f->cache.expert_bytes, "slots",
+                                              (json_int_t)f->cache.slots, "experts", (json_int_t)f->cache.experts,
+                                              "share", f->cache_share));
     snprintf(kv, sizeof kv, "%s,%s", f->kv_k, f->kv_v);
     good = good && cli_json_set(o, "kv", json_string(kv)) &&
            cli_json_set(o, "kv_fallback", json_boolean(f->kv_fallback)) &&

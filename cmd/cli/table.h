@@ -45,6 +45,7 @@
         INT32("chunk", "n", help, &(m).chunk, 1, 65536), \
         CHOICE("acts", "i16|i8|f32", "activations: i16 (default), i8, f32 (exact)", &(m).acts), \
         FLAG(0, "no-mmap", "load the CPU's weights into RAM", &(m).no_mmap), \
+        INT64(0, "expert-cache", "size", "read experts from disk as used, keep this much", &(m).cache_bytes, 1), \
         CHOICE("repack", "auto|off", "repack loaded weights if that is faster", &(m).repack)
 #define ROW_EXPERTS(m)        INT32("experts", "n", "experts of each token (default: trained)", &(m).experts, 1, 65536)
 #define ROW_EXAMPLES(to)      PATH(0, "examples", "index[:n]", "put texts of an index before the prompt", to)

@@ -133,6 +133,7 @@ const struct cli_of cli_run_of[] = {
     { "acts", COMPUTES },
     { "experts", COMPUTES },
     { "no-mmap", COMPUTES },
+    { "expert-cache", COMPUTES },
     { "repack", COMPUTES },
     { "expert-profile", RUNS | PIPELINE },
     { "via", ONE },

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include "cli/expert_cache.h"
 #include "cli/placement.h"
 #include "model/model.h"
 #include "run/placement.h"
@@ -161,6 +162,7 @@ static bool set_kv(json_t *top, const struct cli_run *s)
 enum err_code cli_run_print_end(const struct cli_run *s, struct err *e)
 {
     const struct cli_answer *a = &s->answer;
+    struct io_cache_stats cache;
     json_t *top = json_object();
     bool ok = top != NULL && cli_json_set(top, "type", json_string(s->o->json ? "completion" : "end"));
 
@@ -187,6 +189,8 @@ enum err_code cli_run_print_end(const struct cli_run *s, struct err *e)
         ok = cli_json_set(top, "retrieve", ask_retrieve_json(&s->stats));
     if (ok && s->o->json)
         ok = set_kv(top, s);
+    if (ok && s->via == NULL && model_cache_stats(s->open.model, &cache))
+        ok = cli_json_set(top, "expert_cache", cli_cache_json(&cache, NULL));
     if (ok && s->draft != NULL)
         ok = cli_json_set(top, "drafts", json_drafts(s));
     if (ok && s->n_mixed > 0)
@@ -227,6 +231,7 @@ void cli_run_note_machine(const struct cli_run *s)
              quant_acts_name((enum quant_acts_type)s->o->model.acts));
     if (i->n_used != i->n_used_trained)
         cli_note("experts  %d for each token, trained with %d", i->n_used, i->n_used_trained);
+    cli_cache_note(s->open.model);
     run_kv(s->run, &k, &v);
     cli_note("memory   context of %" PRId64 " tokens, keys and values %s,%s, %.1f MB of state", run_ctx(s->run), k, v,
              (double)run_state_bytes(s->run) / 1e6);
@@ -263,6 +268,8 @@ void cli_run_note_times(const struct cli_run *s)
         cli_note("logits   %" PRId64 " whole rows for %" PRId64 " tokens", s->stats.whole_rows, s->stats.tokens);
     if (s->logged[0] != '\0')
         cli_note("log      %s", s->logged);
+    if (s->via == NULL)
+        cli_cache_note_reads(s->open.model);
     note_drafts(s);
     note_tables(s);
     note_texts(s);

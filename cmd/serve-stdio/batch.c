@@ -243,7 +243,7 @@ static enum err_code take_output(struct cli_batch *b, struct earlier *x, int64_t
                                  struct err *e)
 {
     static const char begins[] = "{\"id\":\"batch_req_";
-    struct io_map m = { NULL, 0 };
+    struct io_map m = { 0 };
     enum err_code code;
     size_t rest;
 

@@ -217,6 +217,6 @@ enum err_code cli_batch_map(struct io_map *out, const char *path, const char *be
         close(fd);
     io_map_close(&packed);
     if (code == ERR_OK)
-        *out = (struct io_map){ p, p != NULL ? (size_t)st.st_size : 0 };
+        *out = (struct io_map){ .data = p, .size = p != NULL ? (size_t)st.st_size : 0 };
     return code;
 }

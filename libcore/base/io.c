@@ -52,6 +52,22 @@ static int open_retry(const char *path, int flags)
     return fd;
 }
 
+static struct io_id id_of(const struct stat *st)
+{
+    return (struct io_id){ (uint64_t)st->st_dev, (uint64_t)st->st_ino, (int64_t)st->st_size,
+                           (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec };
+}
+
+bool io_identify(int fd, struct io_id *out)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0) {
+        return false;
+    }
+    *out = id_of(&st);
+    return true;
+}
+
 static enum err_code map_fd(struct io_map *out, int fd, const char *path, struct err *e)
 {
     struct stat st;
@@ -67,7 +83,7 @@ static enum err_code map_fd(struct io_map *out, int fd, const char *path, struct
     if ((uintmax_t)st.st_size > SIZE_MAX) {
         return err_set(e, ERR_LIMIT, "%s: too large to map", path);
     }
-    struct io_map m = { NULL, (size_t)st.st_size };
+    struct io_map m = { NULL, (size_t)st.st_size, id_of(&st) };
     if (m.size > 0) {
         void *p = mmap(NULL, m.size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (p == MAP_FAILED) {
@@ -96,7 +112,7 @@ void io_map_close(struct io_map *m)
     if (m->data != NULL) {
         munmap((void *)m->data, m->size);
     }
-    *m = (struct io_map){ NULL, 0 };
+    *m = (struct io_map){ 0 };
 }
 
 void io_map_drop(const struct io_map *m, const void *at, size_t n)

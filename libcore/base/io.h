@@ -10,9 +10,15 @@
 struct io_map {
     const unsigned char *data; /* NULL when size is 0 */
     size_t size;               /* bytes */
+    struct io_id {             /* of the file; all 0: it was not mapped by io_map_open() */
+        uint64_t device, inode;
+        int64_t size, changed_ns;
+    } id;
 };
 MUST_CHECK enum err_code io_map_open(struct io_map *out, const char *path, struct err *e);
 void io_map_close(struct io_map *m);
+/* What a file is now: another size or time of change says that somebody wrote it. False: it cannot be asked. */
+bool io_identify(int fd, struct io_id *out);
 /* Says that n bytes at `at` in the mapping will probably not be read again: the pages that lie wholly within them leave
  * the process's memory. Reading them later still works, and reads them from the file again. */
 void io_map_drop(const struct io_map *m, const void *at, size_t n);

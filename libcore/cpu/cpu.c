@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include "base/simd.h"
+#include "cpu/cache.h"
 #include "cpu/cpu.h"
 
 static void close_cpu(void *ctx)
@@ -12,6 +13,7 @@ static void close_cpu(void *ctx)
     struct cpu *c = ctx;
 
     pool_close(c->pool);
+    cpu_cache_close(c->cache);
     cpu_free_copies(c);
     free(c);
 }
@@ -44,7 +46,17 @@ static struct dev_memory get_memory(void *ctx)
 
 static void begin_step(void *ctx)
 {
-    ((struct cpu *)ctx)->stopped = false;
+    struct cpu *c = ctx;
+
+    c->stopped = false;
+    c->failed.code = ERR_OK;
+}
+
+static enum err_code end_step(void *ctx, struct err *e)
+{
+    const struct cpu *c = ctx;
+
+    return c->failed.code != ERR_OK ? err_copy(e, &c->failed) : ERR_OK;
 }
 
 static void may_stop(void *ctx, bool (*stop)(void))
@@ -55,7 +67,7 @@ static void may_stop(void *ctx, bool (*stop)(void))
 bool cpu_stopped(const struct cpu *c)
 {
     if (c->stop == NULL)
-        return false;
+        return c->stopped;
     if (!c->stopped && c->stop())
         ((struct cpu *)(uintptr_t)c)->stopped = true;
     return c->stopped;
@@ -130,7 +142,11 @@ static const struct dev_table table = {
     .held = held_bytes,
     .memory = get_memory,
     .is_host = true,
+    .cache_layer = cpu_cache_layer,
+    .cache_open = cpu_cache_open,
+    .cache_stats = cpu_cache_stats,
     .begin = begin_step,
+    .end = end_step,
     .awake = awake,
     .may_stop = may_stop,
     .stopped = stopped,

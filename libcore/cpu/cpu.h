@@ -36,6 +36,8 @@ struct cpu {
     atomic_bool stopped;
     bool dry_run;            /* dev_opts */
     struct cpu_copy *copies; /* of weights */
+    struct cpu_cache *cache; /* of experts (cache.h); NULL: none */
+    struct err failed;       /* in this step; code ERR_OK: nothing */
     const struct softmax_kernels *soft;
 };
 

@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "cpu/cache.h"
 #include "cpu/cpu.h"
 #include "cpu/share.h"
 
@@ -31,6 +32,7 @@ struct moe {
     atomic_int *left; /* [active] rows of the first products that are not done; DONE: the second may begin */
     int64_t *pair;    /* [pairs, listed] its number */
     float *h;         /* [pairs, listed][3][adapters' floats] a x of gate, up and down */
+    const void **at;  /* [active][CPU_PARTS] where their matrices are; NULL: in the tensors */
 };
 enum { DONE = -1 };
 
@@ -44,17 +46,42 @@ static int64_t panel_floats(const struct cpu *c, const struct op_moe *a)
     return cpu_panel_floats(c, a->up.ne[0] > a->down.ne[0] ? a->up.ne[0] : a->down.ne[0]);
 }
 
-/* Where rows of an active expert's matrix begin that are multiplied next; p NULL: none. */
-static const char *rows_at(const struct moe *m, struct tensor w, const struct cpu_piece *p)
+enum { OF_GATE, OF_UP, OF_DOWN };
+
+/* The matrices of all experts, or that of the `of`-th active one alone, and its number there. */
+static struct tensor matrices(const struct moe *m, int which, int32_t of, int32_t *number)
 {
-    if (p == NULL || w.data == NULL)
+    struct tensor w = which == OF_GATE ? m->a->gate : which == OF_UP ? m->a->up : m->a->down;
+
+    *number = m->at == NULL ? m->active[of] : 0;
+    if (m->at != NULL && w.data != NULL)
+        w.data = (void *)(uintptr_t)m->at[CPU_PARTS * of + which]; /* never written */
+    return w;
+}
+
+/* Where rows of an active expert's matrix begin that are multiplied next; p NULL: none. */
+static const char *rows_at(const struct moe *m, int which, const struct cpu_piece *p)
+{
+    struct tensor w;
+    int32_t number;
+
+    if (p == NULL)
         return NULL;
-    return (const char *)w.data + (m->active[p->of] * w.pitch + p->row) * quant_row_bytes(w.type, w.ne[0]);
+    w = matrices(m, which, p->of, &number);
+    if (w.data == NULL)
+        return NULL;
+    return (const char *)w.data + (number * w.pitch + p->row) * quant_row_bytes(w.type, w.ne[0]);
+}
+
+static void product(const struct moe *m, struct cpu_rows v, int which, const struct cpu_piece *at, float *buf)
+{
+    int32_t number;
+    const struct tensor w = matrices(m, which, at->of, &number);
+
+    cpu_product(m->c, v, w, number, at->row, at->n, buf);
 }
 
 /* ---- adapters ---- */
-
-enum { OF_GATE, OF_UP, OF_DOWN };
 
 static const struct op_adapt *adapt_of(const struct moe *m, int which)
 {
@@ -114,14 +141,14 @@ static void up_piece(const struct moe *m, const struct cpu_piece *at, const stru
     const struct op_moe *a = m->a;
     int32_t e = m->active[at->of], p0 = m->first[e], np = m->first[e + 1] - p0;
     struct cpu_bytes_kept kept = { 0 };
-    struct cpu_rows up = { m->hid + p0, m->in + p0, acts_at(m->in_up, p0), np, rows_at(m, a->gate, at), &kept };
-    struct cpu_rows gate = { m->gate + p0, m->in + p0, acts_at(m->in_gate, p0), np, rows_at(m, a->up, next), &kept };
+    struct cpu_rows up = { m->hid + p0, m->in + p0, acts_at(m->in_up, p0), np, rows_at(m, OF_GATE, at), &kept };
+    struct cpu_rows gate = { m->gate + p0, m->in + p0, acts_at(m->in_gate, p0), np, rows_at(m, OF_UP, next), &kept };
 
     if (a->gate.data == NULL)
-        up.next = rows_at(m, a->up, next);
-    cpu_product(m->c, up, a->up, e, at->row, at->n, buf);
+        up.next = rows_at(m, OF_UP, next);
+    product(m, up, OF_UP, at, buf);
     if (a->gate.data != NULL)
-        cpu_product(m->c, gate, a->gate, e, at->row, at->n, buf);
+        product(m, gate, OF_GATE, at, buf);
     for (int32_t p = p0; p < p0 + np && a->adapt != NULL; p++) {
         adapt_out(m, p, OF_UP, m->hid[p], at->row, at->n);
         adapt_out(m, p, OF_GATE, m->gate[p], at->row, at->n);
@@ -143,12 +170,12 @@ static void down_piece(const struct moe *m, const struct cpu_piece *at, const st
     int32_t e = m->active[at->of], p0 = m->first[e];
     const struct cpu_act_block *const *acts = (const struct cpu_act_block *const *)m->hid_acts;
     struct cpu_rows v = { m->out + p0,          (const float *const *)(m->hid + p0), acts_at(acts, p0),
-                          m->first[e + 1] - p0, rows_at(m, m->a->down, next),        NULL };
+                          m->first[e + 1] - p0, rows_at(m, OF_DOWN, next),           NULL };
 
     for (int i = 0; atomic_load(&m->left[at->of]) != DONE; i++)
         if (i > 1000)
             sched_yield(); /* who computes it may need the processor */
-    cpu_product(m->c, v, m->a->down, e, at->row, at->n, buf);
+    product(m, v, OF_DOWN, at, buf);
     for (int32_t p = p0; p < p0 + v.n && m->a->adapt != NULL; p++)
         adapt_out(m, p, OF_DOWN, m->out[p], at->row, at->n);
 }
@@ -246,6 +273,13 @@ static size_t h_bytes(const struct op_moe *a, size_t pairs)
     return a->adapt == NULL ? 0 : pairs * 3 * (size_t)a->adapt->terms->floats * sizeof(float);
 }
 
+static size_t cached_need(const struct op_moe *a)
+{
+    const size_t each = sizeof(struct cpu_use) + sizeof(int32_t) + CPU_PARTS * sizeof(void *);
+
+    return a->cached == 0 ? 0 : (size_t)a->up.ne[2] * each + (size_t)(3 * 64);
+}
+
 size_t cpu_moe_need(void *ctx, struct tensor y, struct tensor x, const struct op_moe *a)
 {
     const struct cpu *c = ctx;
@@ -254,29 +288,68 @@ size_t cpu_moe_need(void *ctx, struct tensor y, struct tensor x, const struct op
     return 2 * ((size_t)a->up.ne[2] + 1) * sizeof(int32_t) + 4 * pairs * sizeof(void *) + pairs * sizeof(int64_t) +
            h_bytes(a, pairs) + pairs * (2 * (size_t)a->up.ne[1] + (size_t)y.ne[0]) * f +
            (size_t)pool_size(c->pool) * (size_t)panel_floats(c, a) * f + 2 * cpu_share_bytes(c) +
-           (size_t)a->up.ne[2] * sizeof(atomic_int) + (size_t)(18 * 64) +
+           (size_t)a->up.ne[2] * sizeof(atomic_int) + (size_t)(18 * 64) + cached_need(a) +
            pair_acts_need(c, a->up.type, x.ne[1], (int64_t)pairs, x.ne[0]) +
            pair_acts_need(c, a->gate.type, x.ne[1], (int64_t)pairs, x.ne[0]) +
            cpu_acts_need(c, a->down.type, (int64_t)pairs, a->down.ne[0]);
 }
 
-/* Shares the rows out and lets all threads that are worth it compute. */
+/* Shares the rows of the active experts out and lets all threads that are worth it compute. */
 static void run_experts(struct moe *m)
 {
     const struct cpu *c = m->c;
-    int64_t ff = m->a->up.ne[1], n_embd = m->a->down.ne[1], workers = pool_size(c->pool);
-    int64_t products = m->n_listed * (ff * m->a->up.ne[0] * (m->a->gate.data != NULL ? 2 : 1) + n_embd * ff);
+    int64_t ff = m->a->up.ne[1], n_embd = m->a->down.ne[1], workers = pool_size(c->pool), pairs = 0;
+    size_t mark = dev_mark(c->dev);
 
     cpu_share_out(c, &m->up, ff, m->n_active);
     cpu_share_out(c, &m->down, n_embd, m->n_active);
     m->left = dev_scratch_bytes(c->dev, (size_t)m->n_active * sizeof *m->left);
-    for (int32_t i = 0; i < m->n_active; i++)
+    for (int32_t i = 0; i < m->n_active; i++) {
         atomic_init(&m->left[i], (int)ff);
-    m->hid_acts = cpu_acts_room(c, m->a->down.type, m->n_listed, ff);
-    if (m->a->adapt != NULL)
-        pool_for(c->pool, 2 * m->n_listed,
-                 cpu_grain(c, 2 * m->n_listed, 2 * m->x.ne[0] * m->a->adapt->terms->floats, 1), adapt_in_piece, m);
+        pairs += m->first[m->active[i] + 1] - m->first[m->active[i]];
+    }
+    int64_t products = pairs * (ff * m->a->up.ne[0] * (m->a->gate.data != NULL ? 2 : 1) + n_embd * ff);
+
     pool_for(c->pool, workers, cpu_grain(c, workers, 2 * products / workers, 1), work, m);
+    dev_release(c->dev, mark);
+}
+
+/* What was not computed is zeros. */
+static void clear_rest(struct moe *m, const struct cpu_uses *u)
+{
+    for (int32_t i = 0; i < u->n; i++)
+        for (int32_t p = m->first[u->use[i].expert]; p < m->first[u->use[i].expert + 1]; p++)
+            if (u->use[i].state != CPU_USE_DONE)
+                memset(m->out[p], 0, (size_t)m->a->down.ne[1] * sizeof *m->out[p]);
+}
+
+/* The same with a cache: those that are in memory first, then the others as they come. */
+static void run_cached(struct moe *m)
+{
+    struct cpu *c = (struct cpu *)(uintptr_t)m->c;
+    const int32_t n = m->n_active;
+    struct cpu_uses u = { .cache = c->cache,
+                          .layer = m->a->cached,
+                          .n = n,
+                          .left = n,
+                          .use = dev_scratch_bytes(c->dev, (size_t)n * sizeof *u.use) };
+    int32_t *ready = dev_scratch_bytes(c->dev, (size_t)n * sizeof *ready);
+
+    m->at = dev_scratch_bytes(c->dev, (size_t)n * CPU_PARTS * sizeof *m->at);
+    for (int32_t i = 0; i < n; i++)
+        u.use[i] = (struct cpu_use){ .expert = m->active[i], .state = CPU_USE_WANTED };
+    if (cpu_cache_use(&u, &c->failed) == ERR_OK) {
+        while ((m->n_active = cpu_cache_some(&u, ready, m->at, c, &c->failed)) > 0) {
+            for (int32_t i = 0; i < m->n_active; i++)
+                m->active[i] = u.use[ready[i]].expert;
+            run_experts(m);
+        }
+        cpu_cache_used(&u);
+    }
+    if (u.left > 0 || c->failed.code != ERR_OK)
+        clear_rest(m, &u);
+    if (c->failed.code != ERR_OK)
+        c->stopped = true;
 }
 
 void cpu_moe_pairs(void *ctx, struct tensor out, struct tensor x, const struct op_moe *a)
@@ -307,7 +380,11 @@ void cpu_moe_pairs(void *ctx, struct tensor out, struct tensor x, const struct o
         m.in_up = pair_acts(&m, a->up.type);
         if (a->gate.data != NULL)
             m.in_gate = cpu_same_acts(c, a->up.type, a->gate.type) ? m.in_up : pair_acts(&m, a->gate.type);
-        run_experts(&m);
+        m.hid_acts = cpu_acts_room(c, a->down.type, m.n_listed, a->up.ne[1]);
+        if (a->adapt != NULL)
+            pool_for(c->pool, 2 * m.n_listed, cpu_grain(c, 2 * m.n_listed, 2 * x.ne[0] * a->adapt->terms->floats, 1),
+                     adapt_in_piece, &m);
+        (a->cached > 0 ? run_cached : run_experts)(&m);
     }
     dev_release(d, mark);
 }

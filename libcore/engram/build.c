@@ -367,7 +367,7 @@ static enum err_code write_file(const struct epoch *ep, unsigned char head[HEAD_
                                 const struct engram_build_opts *o, const char *path, struct err *e)
 {
     struct io_out *out;
-    struct io_map old = { NULL, 0 };
+    struct io_map old = { 0 };
     enum err_code code;
 
     if (o->add && io_map_open(&old, path, e))

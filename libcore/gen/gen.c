@@ -453,6 +453,17 @@ static void given_up(struct gen *g)
     }
 }
 
+/* The step could not be computed, as what it needed of the model's file could not be read: its requests end. */
+static void step_failed(struct gen *g, const struct err *why)
+{
+    for (int i = 0; i < g->n_seq + g->n_spare; i++) {
+        struct request *q = g->at[i];
+
+        if (q != NULL && q->n_new > 0)
+            end_one(g, q->probe_of != NULL ? q->probe_of : q, why);
+    }
+}
+
 /* What one step does, up to the events. */
 static enum err_code take_step(struct gen *g, struct err *e)
 {
@@ -468,9 +479,12 @@ static enum err_code take_step(struct gen *g, struct err *e)
         return ERR_OK;
     from = clock_work();
     if (run_step_want(g->o.run, g->row, g->want, g->n_rows, fill_masks, g, e)) {
-        if (e->code != ERR_CANCEL)
+        if (e->code == ERR_CANCEL)
+            given_up(g);
+        else if (e->code == ERR_IO || e->code == ERR_FORMAT)
+            step_failed(g, e);
+        else
             return e->code;
-        given_up(g);
         return ERR_OK;
     }
     for (int i = 0; i < g->n_seq; i++)

@@ -97,6 +97,9 @@ const struct gguf_tensor *gguf_tensor_at(const struct gguf *g, size_t i); /* fil
 /* The tensor's bytes will hardly be read again: memory that the mapping takes for them is given back (base/io.h). They
  * can still be read. */
 void gguf_drop(const struct gguf *g, const struct gguf_tensor *t);
+/* The mapped file that has these bytes of a tensor, and its path; NULL: they are not in a file (gguf_with()). */
+struct io_map;
+const struct io_map *gguf_map_of(const struct gguf *g, const void *data, const char **path);
 /* NULL if absent; O(log n). */
 const struct gguf_tensor *gguf_find(const struct gguf *g, const char *name);
 

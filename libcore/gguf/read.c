@@ -215,7 +215,7 @@ enum err_code gguf_parse(struct gguf **out, const char *name, const void *data, 
         e = &own;
     if (begin_file(&g, name, e))
         return e->code;
-    g->parts[0].map = (struct io_map){ data, n };
+    g->parts[0].map = (struct io_map){ .data = data, .size = n };
     g->file_bytes = n;
     if (read_head(&g->parts[0], e) || gguf_read_kvs(&g->parts[0], &g->kvs, e) || gguf_read_lists(g, e)) {
         gguf_close(g);
@@ -265,16 +265,31 @@ void gguf_close(struct gguf *g)
     free(g);
 }
 
-void gguf_drop(const struct gguf *g, const struct gguf_tensor *t)
+static const struct gguf_part *part_of(const struct gguf *g, const unsigned char *at)
 {
-    const unsigned char *at = t->data;
-
     for (size_t i = 0; i < g->n_parts; i++) {
         const struct gguf_part *p = &g->parts[i];
 
         if (p->mapped && at >= p->map.data && at < p->map.data + p->map.size)
-            io_map_drop(&p->map, at, t->size_bytes);
+            return p;
     }
+    return NULL;
+}
+
+void gguf_drop(const struct gguf *g, const struct gguf_tensor *t)
+{
+    const struct gguf_part *p = part_of(g, t->data);
+
+    if (p != NULL)
+        io_map_drop(&p->map, t->data, t->size_bytes);
+}
+
+const struct io_map *gguf_map_of(const struct gguf *g, const void *data, const char **path)
+{
+    const struct gguf_part *p = part_of(g, data);
+
+    *path = p != NULL ? p->path : NULL;
+    return p != NULL ? &p->map : NULL;
 }
 
 const char *gguf_path(const struct gguf *g)

@@ -113,6 +113,8 @@ void model_begin(const struct model *m)
 {
     for (int i = 0; i < m->n_dev; i++)
         dev_begin(m->part[i]);
+    if (m->host != NULL)
+        dev_begin(m->host);
 }
 
 /* All of them end, also after one that failed. */
@@ -124,6 +126,8 @@ enum err_code model_end(const struct model *m, struct err *e)
     for (int i = 0; i < m->n_dev; i++)
         if (dev_end(m->part[i], code == ERR_OK ? e : &other) != ERR_OK && code == ERR_OK)
             code = m->n_dev == 1 ? e->code : err_wrap(e, "device %d of %d", i + 1, m->n_dev);
+    if (m->host != NULL && dev_end(m->host, code == ERR_OK ? e : &other) != ERR_OK && code == ERR_OK)
+        code = e->code; /* experts could not be read */
     return code;
 }
 

@@ -13,10 +13,10 @@ static void cut_in_two(struct tensor both, int64_t n_ff, struct tensor *gate, st
         up->data = (unsigned char *)both.data + n_ff * quant_row_bytes(both.type, both.ne[0]);
 }
 
-static void bind_routed(struct moe_weights *w, const struct arch_plan *p, int64_t width, struct binder *b)
+static void bind_matrices(struct moe_weights *w, struct op_moe *host, const struct arch_plan *p, int64_t width,
+                          struct binder *b)
 {
     const struct arch_moe_plan *m = &p->moe;
-    struct op_moe host = { .n_used = m->n_used, .act = p->relu2 ? OP_RELU2 : OP_SILU };
 
     if (bind_has(b, "ffn_gate_up_exps.weight")) {
         struct tensor both_host = { .type = QUANT_f32 };
@@ -24,15 +24,30 @@ static void bind_routed(struct moe_weights *w, const struct arch_plan *p, int64_
             bind_experts(b, "ffn_gate_up_exps.weight", width, (int64_t)2 * m->n_ff, m->n_expert, &both_host);
 
         cut_in_two(both, m->n_ff, &w->gate, &w->up);
-        cut_in_two(both_host, m->n_ff, &host.gate, &host.up);
+        cut_in_two(both_host, m->n_ff, &host->gate, &host->up);
     } else {
         if (!p->relu2)
-            w->gate = bind_experts(b, "ffn_gate_exps.weight", width, m->n_ff, m->n_expert, &host.gate);
-        w->up = bind_experts(b, "ffn_up_exps.weight", width, m->n_ff, m->n_expert, &host.up);
+            w->gate = bind_experts(b, "ffn_gate_exps.weight", width, m->n_ff, m->n_expert, &host->gate);
+        w->up = bind_experts(b, "ffn_up_exps.weight", width, m->n_ff, m->n_expert, &host->up);
     }
-    w->down = bind_experts(b, "ffn_down_exps.weight", m->n_ff, width, m->n_expert, &host.down);
-    if (b->here == NULL)
+    w->down = bind_experts(b, "ffn_down_exps.weight", m->n_ff, width, m->n_expert, &host->down);
+}
+
+static void bind_routed(struct moe_weights *w, const struct arch_plan *p, int64_t width, struct binder *b)
+{
+    const struct arch_moe_plan *m = &p->moe;
+    struct op_moe host = { .n_used = m->n_used, .act = p->relu2 ? OP_RELU2 : OP_SILU };
+    const bool copy = b->copy;
+
+    b->copy = copy && !b->cache;
+    bind_matrices(w, &host, p, width, b);
+    b->copy = copy;
+    if (b->here == NULL) {
+        if (b->dev != NULL && dev_is_host(b->dev))
+            w->cached = bind_cached(b, &(struct op_moe){ .gate = w->gate, .up = w->up, .down = w->down });
         return;
+    }
+    host.cached = bind_cached(b, &host);
     for (int i = 0; i < m->n_expert; i++)
         w->n_here += b->here[i];
     w->slot = bind_slots(b, m->n_expert, true);
@@ -150,8 +165,8 @@ void model_ffn_moe(const struct step *s, int layer, struct tensor y, struct tens
     int64_t n = x.ne[1];
     struct tensor logits = dev_scratch(d, m->n_expert, n), weight = dev_scratch(d, m->n_used, n);
     int32_t *expert = dev_scratch_bytes(d, (size_t)n * (size_t)m->n_used * sizeof *expert);
-    struct op_moe moe = { m->n_used, expert, weight, w->gate, w->up, w->down, s->m->plan.relu2 ? OP_RELU2 : OP_SILU,
-                          w->slot,   NULL };
+    struct op_moe moe = { m->n_used, expert, weight,   w->gate, w->up, w->down, s->m->plan.relu2 ? OP_RELU2 : OP_SILU,
+                          w->slot,   NULL,   w->cached };
     struct moe_adapters adapt;
     struct tensor in = x, mixed = y;
     struct shared sh = { 0 };

@@ -72,6 +72,7 @@ struct moe_weights {
     struct op_hand *hand;
     const int32_t *slot; /* op_moe.slot, on the device */
     int n_here;
+    int cached;                                       /* op_moe.cached */
     struct tensor sh_gate, sh_up, sh_down, sh_router; /* shared expert; data NULL: none */
     struct tensor latent_down, latent_up;             /* data NULL: none */
 };
@@ -169,6 +170,8 @@ struct binder {
     bool copy, as_stored; /* model_placement */
     bool *used;           /* [tensors of the file] */
     bool *multiplied;     /* struct model; NULL: not a model's file */
+    bool cache;           /* model_placement.cache_bytes */
+    const uint64_t *uses; /* [n_layer][n_expert], or NULL */
     const bool *here;     /* [n_expert] of the layer: the routed experts that go to dev; NULL: all */
     struct model_weights *bytes;
 };
@@ -181,6 +184,8 @@ struct tensor bind_table(struct binder *b, const char *name, int64_t ne0, int64_
 /* Routed experts. Returns those for the device; *host gets those that stay on the host. */
 struct tensor bind_experts(struct binder *b, const char *name, int64_t ne0, int64_t ne1, int64_t n_expert,
                            struct tensor *host);
+/* For op_moe.cached: these experts, which the CPU computes, are read as they are used. */
+int bind_cached(struct binder *b, const struct op_moe *moe);
 /* For op_moe.slot: which matrix belongs to which expert, for the experts on the device (there) or for the others. */
 const int32_t *bind_slots(struct binder *b, int n_expert, bool there);
 /* As bind_mat when the file has it, else data is NULL. */

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/reads.h"
 #include "gguf/gguf.h"
 #include "model/forward.h"
 #include "model/internal.h"
@@ -102,6 +103,7 @@ static void bind_nextn(struct model *m, struct binder *b, int i, struct nextn_we
 /* The first block may be wanted. */
 static void bind_nextns(struct model *m, struct binder *b, bool wanted)
 {
+    b->cache = false; /* its experts are in the mapping: a drafter that fails would end all requests */
     if (wanted && m->info.n_nextn > 0) {
         m->nextn = arena_array(&m->arena, 1, sizeof *m->nextn);
         if (m->nextn == NULL) {
@@ -197,6 +199,50 @@ static void add_bytes(struct model_weights *all, const struct model_weights *w)
     all->laid += w->laid;
 }
 
+/* Takes each cache's share of the memory, where layers of experts have been bound to a device. */
+static enum err_code open_caches(const struct model *m, int64_t bytes, struct err *e)
+{
+    struct io_cache_stats all, s;
+
+    if (bytes == 0 || !model_cache_stats(m, &all))
+        return ERR_OK;
+    for (int k = 0; k <= m->n_dev; k++) {
+        struct dev *d = k < m->n_dev ? m->part[k] : m->host;
+
+        if (d != NULL && dev_cache_stats(d, &s) &&
+            dev_cache_open(d, (size_t)((double)bytes * (double)s.expert_bytes / (double)all.expert_bytes), e))
+            return e->code;
+    }
+    return ERR_OK;
+}
+
+bool model_cache_stats(const struct model *m, struct io_cache_stats *out)
+{
+    struct io_cache_stats s;
+    bool any = false;
+
+    *out = (struct io_cache_stats){ .direct = true };
+    for (int k = 0; k <= m->n_dev; k++) {
+        const struct dev *d = k < m->n_dev ? m->part[k] : m->host;
+
+        if (d == NULL || !dev_cache_stats(d, &s))
+            continue;
+        any = true;
+        out->hits += s.hits;
+        out->reads += s.reads;
+        out->ahead += s.ahead;
+        out->bytes += s.bytes;
+        out->wait_ns += s.wait_ns;
+        out->memory += s.memory;
+        out->expert_bytes += s.expert_bytes;
+        out->slots += s.slots;
+        out->experts += s.experts;
+        out->kept += s.kept;
+        out->direct &= s.direct;
+    }
+    return any;
+}
+
 static enum err_code bind_all(struct model *m, const struct gguf *g, const struct model_opts *o, struct err *e)
 {
     const struct arch_plan *p = &m->plan;
@@ -208,6 +254,8 @@ static enum err_code bind_all(struct model *m, const struct gguf *g, const struc
                         .n_layer = p->n_layer,
                         .copy = o->placement.copy_weights,
                         .as_stored = o->placement.as_stored,
+                        .cache = o->placement.cache_bytes > 0,
+                        .uses = o->placement.uses,
                         .used = arena_array(&m->arena, gguf_n_tensors(g), sizeof(bool)),
                         .multiplied = arena_array(&m->arena, gguf_n_tensors(g), sizeof(bool)) };
 
@@ -225,7 +273,7 @@ static enum err_code bind_all(struct model *m, const struct gguf *g, const struc
     bind_unread(&b, p->n_layer + p->n_nextn, p->n_unread);
     for (int k = 0; k < m->n_dev; k++)
         add_bytes(&m->bytes, &m->bytes_on[k]);
-    return bind_all_used(&b);
+    return bind_all_used(&b) ? e->code : open_caches(m, o->placement.cache_bytes, e);
 }
 
 static void fill_info(struct model *m, const struct gguf *g)
@@ -249,12 +297,15 @@ static void fill_info(struct model *m, const struct gguf *g)
     f->simd = dev_simd(m->dev);
 }
 
-/* Copies take memory as they are filled: that it is not there has to be found out before. A dry run says how much. */
+/* Copies and caches take memory as they are filled: that it is not there has to be found out before. A dry run says how
+ * much. */
 static enum err_code check_room(const struct model *m, const struct gguf *g, const struct model_opts *o, struct err *e)
 {
     struct model_opts look = *o;
     struct model *dry;
-    int64_t left = o->placement.copy_weights && !o->placement.dry_run ? memory_left("") : -1, bytes;
+    const bool takes = o->placement.copy_weights || o->placement.cache_bytes > 0;
+    int64_t left = takes && !o->placement.dry_run ? memory_left("") : -1, copied, cache = 0;
+    struct io_cache_stats s;
 
     if (left < 0 || (!dev_is_host(m->dev) && m->host == NULL))
         return ERR_OK;
@@ -265,12 +316,17 @@ static enum err_code check_room(const struct model *m, const struct gguf *g, con
     look.placement.weight_bytes = NULL;
     if (model_open(&dry, g, &look, e))
         return e->code;
-    bytes = dry->bytes.copied;
+    copied = dry->bytes.copied;
+    if (model_cache_stats(dry, &s))
+        cache = s.memory;
     model_close(dry);
-    if (bytes > left - MODEL_LEAVES)
-        return err_set(e, ERR_NOMEM, "out of memory: a copy of %.2f GB of weights, and %.2f GB are free",
-                       (double)bytes / 1e9, (double)left / 1e9);
-    return ERR_OK;
+    if (copied + cache <= left - MODEL_LEAVES)
+        return ERR_OK;
+    if (copied == 0)
+        return err_set(e, ERR_NOMEM, "--expert-cache: %.2f GB do not leave %.2f of the %.2f GB that are free",
+                       (double)cache / 1e9, (double)MODEL_LEAVES / 1e9, (double)left / 1e9);
+    return err_set(e, ERR_NOMEM, "out of memory: a copy of %.2f GB of weights, and %.2f GB are free",
+                   (double)(copied + cache) / 1e9, (double)left / 1e9);
 }
 
 static enum err_code use_experts(struct model *m, int n_used, struct err *e)

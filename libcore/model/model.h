@@ -69,6 +69,9 @@ struct model_weights {
     int64_t laid;   /* of `copied`, the bytes whose rows were laid out for faster reading */
 };
 const struct model_weights *model_weights(const struct model *m);
+/* What the cache of experts has done since the model was opened (base/reads.h); false: there is none. */
+struct io_cache_stats;
+bool model_cache_stats(const struct model *m, struct io_cache_stats *out);
 /* Memory of the device that is in use now, by all processes; -1: not known. */
 int64_t model_device_used(const struct model *m);
 

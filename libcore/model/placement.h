@@ -31,7 +31,12 @@ struct model_placement {
      * faster to read there. The memory must be free (ERR_NOMEM), and other processes do not share it. A matrix of which
      * only rows are read stays in the mapping. */
     bool copy_weights;
-    bool as_stored;       /* the copy has the file's layout; else rows are laid out anew where that is faster */
+    bool as_stored; /* the copy has the file's layout; else rows are laid out anew where that is faster */
+    /* Experts that the CPU computes are read from the file into this much memory as they are used (dev_cache_layer()),
+     * and are not copied; 0: they are in the mapping. uses: [n_layer][n_expert] of a profile, NULL: not known; it must
+     * live until the model is open. */
+    int64_t cache_bytes;
+    const uint64_t *uses;
     bool dry_run, absent; /* dev_opts: to learn what the model takes, not to run */
     /* What model_uses() counts for each row. 0: nothing; 1: its top k experts; n: the top k, the top 2k and so on up to
      * the top n k, so that a small sample also separates rarely used experts. */

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/io.h"
 #include "gemm/gemm.h"
 #include "gguf/gguf.h"
 #include "model/internal.h"
@@ -231,6 +232,25 @@ struct tensor bind_experts(struct binder *b, const char *name, int64_t ne0, int6
     if (!dev_is_host(b->dev))
         all.ne[2] = n_here;
     return all;
+}
+
+int bind_cached(struct binder *b, const struct op_moe *moe)
+{
+    struct dev *d = b->here != NULL ? b->host : b->dev;
+    struct dev_cached v = { .moe = moe };
+    const void *const at[3] = { moe->gate.data, moe->up.data, moe->down.data };
+    int layer;
+
+    if (!b->cache || d == NULL || b->e->code != ERR_OK)
+        return 0;
+    for (int i = 0; i < 3; i++)
+        v.map[i] = at[i] != NULL ? gguf_map_of(b->g, at[i], &v.path[i]) : NULL;
+    if (b->uses != NULL && b->layer < b->n_layer)
+        v.uses = b->uses + b->layer * moe->up.ne[2];
+    layer = dev_cache_layer(d, &v);
+    if (layer == 0)
+        err_set(b->e, ERR_UNSUPPORTED, "--expert-cache: device %s does not read experts from the file", dev_name(d));
+    return layer;
 }
 
 const int32_t *bind_slots(struct binder *b, int n_expert, bool there)

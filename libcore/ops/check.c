@@ -606,7 +606,7 @@ struct experts {
 static const struct op_moe *experts_of(struct check *c, const struct op_moe *a, struct experts *m)
 {
     m->moe = (struct op_moe){ a->n_used,  P(a->expert), T(a->weight), T(a->gate), T(a->up),
-                              T(a->down), a->act,       P(a->slot),   NULL };
+                              T(a->down), a->act,       P(a->slot),   NULL,       0 };
     if (a->adapt == NULL)
         return &m->moe;
     m->adapt = (struct op_moe_adapt){ adapt_of(c, &a->adapt->gate, a->adapt->terms, m->pair[0]),

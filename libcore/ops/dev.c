@@ -293,6 +293,21 @@ bool dev_reserve_weights(struct dev *d, size_t n)
     return d->impl.table->reserve_weights == NULL || d->impl.table->reserve_weights(d->impl.ctx, n);
 }
 
+int dev_cache_layer(struct dev *d, const struct dev_cached *l)
+{
+    return d->impl.table->cache_layer != NULL ? d->impl.table->cache_layer(d->impl.ctx, l) : 0;
+}
+
+enum err_code dev_cache_open(struct dev *d, size_t bytes, struct err *e)
+{
+    return d->impl.table->cache_open(d->impl.ctx, bytes, e);
+}
+
+bool dev_cache_stats(const struct dev *d, struct io_cache_stats *out)
+{
+    return d->impl.table->cache_stats != NULL && d->impl.table->cache_stats(d->impl.ctx, out);
+}
+
 size_t dev_held(const struct dev *d)
 {
     return d->impl.table->held(d->impl.ctx);

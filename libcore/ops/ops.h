@@ -152,6 +152,25 @@ struct dev_pieces {
     int64_t ne0, ne1; /* rows may be laid out; ne0 0: they may not */
 };
 const void *dev_weights_copy(struct dev *d, const struct dev_pieces *v, bool *laid);
+/* Routed experts that stay in their file. Instead of taking them from the mapping, page by page, the device reads the
+ * experts that a step needs, all of a layer at once and past the page cache, into a cache of its own. Those that were
+ * not used for the longest time make room. Only where memory is the host's.
+ * First every layer: its number for op_moe.cached, or 0 (no memory, a device that cannot). Then dev_cache_open(), which
+ * takes at most `bytes` of memory: ERR_LIMIT if that is less than one expert. Results are the same bytes as without.
+ * If a read fails, dev_stopped() is true and dev_end() says why: ERR_IO, or ERR_FORMAT if the file was cut or written.
+ * What the step has computed is then undefined, and the next one tries again. */
+struct io_map;
+struct op_moe;
+struct dev_cached {
+    const struct op_moe *moe;    /* gate, up and down in the mapping */
+    const struct io_map *map[3]; /* of these */
+    const char *path[3];
+    const uint64_t *uses; /* [experts] counted; those used most of all layers stay once read; NULL: unknown */
+};
+int dev_cache_layer(struct dev *d, const struct dev_cached *l);
+MUST_CHECK enum err_code dev_cache_open(struct dev *d, size_t bytes, struct err *e);
+struct io_cache_stats;                                                 /* base/reads.h */
+bool dev_cache_stats(const struct dev *d, struct io_cache_stats *out); /* false: there is no cache */
 /* n bytes at once for all weights to come, as dev_held() of a dry run counted them; false when there is no room. */
 bool dev_reserve_weights(struct dev *d, size_t n);
 /* Bytes of its memory that the device has given out: weights as it lays them out (the host's own memory counts,
@@ -532,6 +551,7 @@ struct op_moe {
     enum op_act act;
     const int32_t *slot;              /* op_moe_pairs: [experts], the matrix of each, -1: not here; NULL: its number */
     const struct op_moe_adapt *adapt; /* NULL: none */
+    int cached;                       /* dev_cache_layer(); 0: not */
 };
 void op_moe(struct dev *d, struct tensor y, struct tensor x, const struct op_moe *a);
 

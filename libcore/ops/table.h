@@ -95,6 +95,10 @@ struct dev_table {
     /* NULL: weights or weights_some, which copy. */
     const void *(*weights_copy)(void *c, const struct dev_pieces *v, bool *laid);
     bool (*reserve_weights)(void *c, size_t n); /* NULL: as they come */
+    /* All NULL: it has no cache of experts. */
+    int (*cache_layer)(void *c, const struct dev_cached *l);
+    enum err_code (*cache_open)(void *c, size_t bytes, struct err *e);
+    bool (*cache_stats)(void *c, struct io_cache_stats *out);
     size_t (*held)(void *c);
     struct dev_memory (*memory)(void *c);
     bool is_host;

@@ -36,6 +36,35 @@ struct counted {
     int64_t beside[MODEL_DEVS_MAX]; /* most that a device took beside its layers */
 };
 
+static int most_first(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+
+    return x < y ? 1 : x > y ? -1 : 0;
+}
+
+/* The share of uses that the most used experts on the host have, as many as the cache holds. */
+static enum err_code expect_hits(struct run_placement *f, const uint64_t *uses, struct err *e)
+{
+    uint64_t *v = calloc((size_t)f->n_layer * (size_t)f->n_expert + 1, sizeof *v);
+    double all = 0, held = 0;
+    int64_t n = 0;
+
+    if (v == NULL)
+        return err_nomem(e);
+    for (int64_t i = 0; i < (int64_t)f->n_layer * f->n_expert; i++)
+        if (f->expert_bytes[i / f->n_expert] > 0 && (f->experts == NULL || !f->experts->here[i]))
+            v[n++] = uses != NULL ? uses[i] + 1 : 1; /* those that were never used are not worth nothing */
+    qsort(v, (size_t)n, sizeof *v, most_first);
+    for (int64_t i = 0; i < n; i++) {
+        all += (double)v[i];
+        held += i < f->cache.slots ? (double)v[i] : 0;
+    }
+    f->cache_share = all > 0 ? held / all : 1;
+    free(v);
+    return ERR_OK;
+}
+
 static void note_plan(struct run_placement *f, struct counted *c, const struct model *m, const struct run *r)
 {
     const struct arch_plan *p = model_plan(m);
@@ -146,6 +175,9 @@ static enum err_code count_memory(struct run_placement *f, struct counted *c, co
                 count_part(f, c, m, r, k);
             }
             add_parts(f);
+            f->cache = (struct io_cache_stats){ 0 };
+            if (model_cache_stats(m, &f->cache))
+                code = expect_hits(f, c->o->uses, e);
             f->host_scratch_bytes = model_host(m) == NULL ? 0 : (int64_t)dev_held(model_host(m)) - on_host;
         }
     }
@@ -483,7 +515,7 @@ enum err_code run_placement_make(struct run_placement **out, const struct gguf *
         run_placement_free(f);
         return code;
     }
-    if (f->experts != NULL && !f->is_host && leaves_enough(f->weights.host[MODEL_EXPERTS]))
+    if (f->experts != NULL && !f->is_host && f->cache.slots == 0 && leaves_enough(f->weights.host[MODEL_EXPERTS]))
         f->weights.copied = f->weights.host[MODEL_EXPERTS];
     *out = f;
     return ERR_OK;

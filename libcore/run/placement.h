@@ -9,6 +9,7 @@
  * in the order of model/placement.h. */
 #ifndef RUN_PLACEMENT_H
 #define RUN_PLACEMENT_H
+#include "base/reads.h"
 #include "model/model.h"
 #include "model/placement.h"
 #include "run/run.h"
@@ -26,7 +27,7 @@
 
 struct adapter;
 struct run_placement_opts {
-    struct model_opts model; /* of its placement only copy_weights and as_stored count */
+    struct model_opts model; /* of its placement only copy_weights, as_stored and cache_bytes count */
     struct run_opts run;
     int64_t budget_bytes;   /* of each device's memory, for everything; 0: what is free less RUN_PLACEMENT_MARGIN, or
                              * no limit if the device's memory is the host's */
@@ -79,6 +80,11 @@ struct run_placement {
     int n_layer, n_expert, n_used;
     int64_t *expert_bytes;         /* [n_layer] of one routed expert; 0: the layer has none */
     struct model_experts *experts; /* NULL: all experts are on the device */
+    /* With model_placement.cache_bytes, of experts that the CPU computes, and of a dry run: nothing is read. slots 0:
+     * they are in memory or in the mapping. */
+    struct io_cache_stats cache;
+    double cache_share;      /* of their uses that is expected in memory: by uses, or all experts alike */
+    double disk_bytes_per_s; /* for the caller to measure; 0: not known */
     bool measured;      /* the experts on the device were chosen by uses; else only their number is planned until
                          * run_placement_measure() chooses them */
     int n_dev, n_named; /* devices that are used, and that were named: more with `fewest` */

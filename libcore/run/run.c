@@ -347,7 +347,7 @@ enum err_code run_step_want(struct run *r, const struct run_row *rows, const str
                                    .adapt = run_adapt_begin(r),
                                    .stop = r->stop };
     if (model_forward(r->m, r->state, &st, e) != ERR_OK) {
-        for (int i = 0; e->code == ERR_CANCEL && i < in.n_seq; i++)
+        for (int i = 0; e->code != ERR_DEVICE && i < in.n_seq; i++)
             run_cache_back(r, r->seq[i].slot);
         return e->code;
     }
@@ -524,4 +524,9 @@ enum err_code run_fork(struct run *r, int dst, int src, struct err *e)
 int64_t run_state_bytes(const struct run *r)
 {
     return state_bytes(r->state);
+}
+
+bool run_expert_reads(const struct run *r, struct io_cache_stats *out)
+{
+    return model_cache_stats(r->m, out);
 }

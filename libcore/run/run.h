@@ -64,7 +64,8 @@ bool run_records(const struct run *r);
 
 /* One step with n <= rows_max rows, at most logits_max of them with logits. ERR_ARG: a token outside the vocabulary, a
  * bad sequence number. ERR_LIMIT: a sequence would exceed ctx_tokens, or the step needs more than run_kv_left(). In
- * these cases nothing has changed. */
+ * these cases nothing has changed. ERR_IO, ERR_FORMAT: experts could not be read (model_placement.cache_bytes); the
+ * sequences that had rows in the step are as after a step that was stopped. */
 MUST_CHECK enum err_code run_step(struct run *r, const struct run_row *rows, int n, struct err *e);
 /* The n_vocab logits of row i of the last step; NULL if they were not asked for. Valid until the next step. If the
  * device's memory is not the host's, this copies the row, and with it the neighbouring rows that are wanted whole. */
@@ -123,6 +124,9 @@ int32_t run_n_vocab(const struct run *r);
 int run_n_embd(const struct run *r);
 void run_kv(const struct run *r, const char **k, const char **v); /* types in force */
 void run_clear(struct run *r, int seq);                           /* forget the sequence */
+/* model_cache_stats() of its model. */
+struct io_cache_stats;
+bool run_expert_reads(const struct run *r, struct io_cache_stats *out);
 /* Removes the newest n tokens: n <= run_undoable(). That is at least undo_tokens (or all tokens, if there are fewer);
  * on a model without recurrent layers it is all tokens. What follows has the same bytes as if they had never been
  * there. */

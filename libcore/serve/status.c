@@ -74,6 +74,20 @@ static void holdings(struct page *p, const struct serve_status *s)
           kv_usage(s));
 }
 
+/* What was read of experts that are not all in memory. */
+static void expert_reads(struct page *p, const struct io_cache_stats *c)
+{
+    counter(p, "expert_hits_total", "Uses of an expert by a layer of a step that was in memory, or on its way there.",
+            c->hits);
+    counter(p, "expert_reads_total", "Experts that were read from the disk.", c->reads);
+    counter(p, "expert_read_bytes_total", "Bytes of them.", c->bytes);
+    print(p,
+          "# HELP chimere_expert_wait_seconds_total Time in which nothing could be computed for want of experts.\n"
+          "# TYPE chimere_expert_wait_seconds_total counter\nchimere_expert_wait_seconds_total %.6f\n",
+          (double)c->wait_ns / 1e9);
+    gauge(p, "expert_cache_bytes", "Memory for experts that are read.", c->memory);
+}
+
 /* What gateways for vLLM read, by its names. */
 static void print_vllm(struct page *p, const struct serve_status *s)
 {
@@ -137,6 +151,8 @@ char *serve_metrics(const struct serve_status *s)
     gauge(&p, "adapters_running", "Adapters that requests with a sequence use.", s->adapters_running);
     if (s->n_seq > 0)
         holdings(&p, s);
+    if (s->reads_experts)
+        expert_reads(&p, &s->experts);
     histogram(&p, "first_token_seconds", "From a request to its first token.", &m->first_token);
     histogram(&p, "between_tokens_seconds", "From one token of a request to the next.", &m->between);
     histogram(&p, "queue_seconds", "From a request to its sequence.", &m->queue);
@@ -220,6 +236,7 @@ void serve_look(const struct serve *s, struct serve_status *out)
     look_at_adapters(s, out);
     if (r == NULL)
         return;
+    out->reads_experts = run_expert_reads(r, &out->experts);
     out->n_seq = run_n_seq(r);
     for (int i = 0; i < run_n_seq(r); i++)
         out->held_tokens += run_pos(r, i);

@@ -2,6 +2,7 @@
 /* status.h - a copy of what a server counts, which another thread may read while a step runs.  room: serve */
 #ifndef SERVE_STATUS_H
 #define SERVE_STATUS_H
+#include "base/reads.h"
 #include "gen/gen.h"
 #include "run/run.h"
 #include "serve/serve.h"
@@ -27,6 +28,8 @@ struct serve_status {
     char running_names[SERVE_NAMES_BYTES], waiting_names[SERVE_NAMES_BYTES]; /* of adapters, "a.gguf,b.gguf" */
     char model[200];                                                         /* fit for a label */
     bool vllm_names;
+    bool reads_experts;            /* experts is filled in */
+    struct io_cache_stats experts; /* run_expert_reads() */
 };
 void serve_look(const struct serve *s, struct serve_status *out);
 /* Metrics as Prometheus text, malloc'ed; NULL when memory is out. */

@@ -29,7 +29,7 @@ static void test_map(void **state)
     (void)state;
     char path[512];
     struct err e;
-    struct io_map m = { NULL, 7 };
+    struct io_map m = { .size = 7 };
     assert_int_equal(io_map_open(&m, in_dir(path, "none"), &e), ERR_IO);
     assert_says(&e, "none: cannot open: No such file");
     assert_int_equal(m.size, 7); /* untouched */
