@@ -170,8 +170,8 @@ static const struct cli_of of[] = {
 };
 static const struct cli_pair pairs[] = {
     /* add has two forms: texts, and answers that a model is to test. */
-    { "min-score|held-out|ctx|device|vram|split|kv|chunk|acts|no-mmap|expert-cache|repack|json", CLI_NEEDS, "from", NULL,
-      ADD },
+    { "min-score|held-out|ctx|device|vram|split|kv|chunk|acts|no-mmap|expert-cache|repack|json", CLI_NEEDS, "from",
+      NULL, ADD },
     { "from", CLI_EXCLUDES, "out|lines|jsonl", "add --from FILE TABLE", ADD },
     { "keep-versions", CLI_NEEDS, "force", NULL, BUILD | IMPORT },
     { "embed-time", CLI_NEEDS, "embed-command", NULL, INDEX | QUERY },
