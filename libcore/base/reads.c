@@ -69,7 +69,7 @@ static void *reader(void *arg)
         read_one(q);
         pthread_mutex_lock(&r->mutex);
         r->n_done++;
-        atomic_fetch_sub(q->left, 1);
+        (void)__atomic_fetch_sub(q->left, 1, __ATOMIC_RELEASE);
         pthread_cond_signal(&r->done);
     }
     pthread_mutex_unlock(&r->mutex);
@@ -200,22 +200,20 @@ static enum err_code measure(double *bytes_per_s, struct io_reads *r, int fd, in
 {
     enum { N = 2 * IO_READS_THREADS, MS = 300 };
     struct io_read read[N];
-    atomic_int left[N];
+    int left[N] = { 0 };
     int error = 0;
     const double from = clock_ms(), places = (double)(size - (int64_t)bytes) / IO_READS_ALIGN;
     const uint64_t seed = (uint64_t)clock_ns();
     uint64_t seen = io_reads_seen(r), asked = 0;
     double ms = 0;
 
-    for (int i = 0; i < N; i++)
-        atomic_init(&left[i], 0);
     for (; ms < MS; ms = clock_ms() - from) {
         for (int i = 0; i < N; i++) {
             const int64_t page = (int64_t)(rng_unit(seed, 0, asked) * places);
 
-            if (atomic_load(&left[i]) > 0)
+            if (io_reads_left(&left[i]) > 0)
                 continue;
-            atomic_store(&left[i], 1);
+            left[i] = 1;
             read[i] = (struct io_read){ .fd = fd,
                                         .at = page * IO_READS_ALIGN,
                                         .to = room + (size_t)i * bytes,
@@ -230,7 +228,7 @@ static enum err_code measure(double *bytes_per_s, struct io_reads *r, int fd, in
     }
     *bytes_per_s = (double)(asked - N) * (double)bytes / ms * 1e3; /* about as many have been done */
     for (int i = 0; i < N; i++)
-        while (atomic_load(&left[i]) > 0)
+        while (io_reads_left(&left[i]) > 0)
             seen = io_reads_wait(r, seen);
     if (error > 0)
         return err_errno(e, ERR_IO, error, "cannot read");

@@ -5,7 +5,6 @@
  * fast with many reads under way; they compute nothing. One thread asks. */
 #ifndef BASE_READS_H
 #define BASE_READS_H
-#include <stdatomic.h>
 #include "base/base.h"
 #include "base/io.h"
 
@@ -18,9 +17,14 @@ struct io_read {
     size_t n;             /* bytes; for a file opened with O_DIRECT all three are multiples of IO_READS_ALIGN */
     size_t least;         /* that must be there: the last read of a file ends before n */
     int *error;           /* gets errno, or -1 where the file ends before that; else it stays as it is */
-    atomic_int *left;     /* becomes one less when the read is done, error included */
+    int *left;            /* becomes one less when the read is done, error included: io_reads_left() */
     struct io_read *next; /* the room's own */
 };
+
+static inline int io_reads_left(const int *left)
+{
+    return __atomic_load_n(left, __ATOMIC_ACQUIRE);
+}
 
 struct io_reads;
 MUST_CHECK enum err_code io_reads_open(struct io_reads **out, struct err *e);

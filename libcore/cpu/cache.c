@@ -39,7 +39,7 @@ struct slot {
     bool reading, kept;
     bool in_use; /* by the layer at hand */
     int error;   /* of a read: errno, or -1 where the file ended */
-    atomic_int left;
+    int left;
     struct io_read read[CPU_PARTS];
 };
 
@@ -277,7 +277,7 @@ static void forget(struct cpu_cache *c, struct slot *v)
 /* Whether its reads are done; what failed is forgotten. */
 static bool settled(struct cpu_cache *c, struct slot *v)
 {
-    if (v->reading && atomic_load(&v->left) > 0)
+    if (v->reading && io_reads_left(&v->left) > 0)
         return false;
     v->reading = false;
     if (v->error != 0) {
@@ -324,7 +324,7 @@ static bool ask(struct cpu_cache *c, const struct layer *l, int32_t expert, bool
         join_list(c, s, as_newest);
     for (int i = 0; i < CPU_PARTS; i++)
         n += l->part[i].bytes > 0;
-    atomic_store(&v->left, n);
+    v->left = n;
     for (int i = 0; i < CPU_PARTS; i++) {
         const struct part *p = &l->part[i];
         const int64_t at = p->first + expert * p->apart, page = at / IO_READS_ALIGN * IO_READS_ALIGN;

@@ -85,9 +85,9 @@ struct run_placement {
     struct io_cache_stats cache;
     double cache_share;      /* of their uses that is expected in memory: by uses, or all experts alike */
     double disk_bytes_per_s; /* for the caller to measure; 0: not known */
-    bool measured;      /* the experts on the device were chosen by uses; else only their number is planned until
-                         * run_placement_measure() chooses them */
-    int n_dev, n_named; /* devices that are used, and that were named: more with `fewest` */
+    bool measured;           /* the experts on the device were chosen by uses; else only their number is planned until
+                              * run_placement_measure() chooses them */
+    int n_dev, n_named;      /* devices that are used, and that were named: more with `fewest` */
     struct run_placement_part part[MODEL_DEVS_MAX];
     int64_t pass_bytes; /* of a token, from each device to the next */
     /* model_placement */
