@@ -55,7 +55,7 @@ static int open_retry(const char *path, int flags)
 static struct io_id id_of(const struct stat *st)
 {
     return (struct io_id){ (uint64_t)st->st_dev, (uint64_t)st->st_ino, (int64_t)st->st_size,
-                           (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec };
+                           (int64_t)((uint64_t)st->st_mtim.tv_sec * 1000000000 + (uint64_t)st->st_mtim.tv_nsec) };
 }
 
 bool io_identify(int fd, struct io_id *out)
