@@ -101,7 +101,8 @@ static enum err_code ask_drafter(struct gen *g, int n_writing, struct err *e)
 static bool add_answer(struct gen *g, struct request *q)
 {
     const int64_t pending = q->n - q->fed;
-    int n = (int)(pending < PENDING_MAX ? pending : PENDING_MAX);
+    const int most = PENDING_MAX < g->rows_max ? PENDING_MAX : g->rows_max;
+    int n = (int)(pending < most ? pending : most);
 
     if (n > 1 && n == pending && n + q->n_peek > g->rows_max)
         n--;

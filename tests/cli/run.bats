@@ -42,6 +42,23 @@ documented()
     fails 2 "--acts i4: not one of i16|i8|f32" chimere-run -p x --acts i4
 }
 
+@test "more forced tokens than rows of a step: the answer is the same" {
+    local chunk
+    echo '{"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}' > schema.json
+    chimere-run -r -p "A long enough prompt" -n 8 --schema schema.json --json | jq -c '[.token_ids, .finish_reason]' > want
+    grep -q length want
+    for chunk in 1 2 3; do
+        chimere-run -r -p "A long enough prompt" -n 8 --schema schema.json --json --chunk $chunk |
+            jq -c '[.token_ids, .finish_reason]' | cmp - want
+    done
+    # a step has no more rows than the prompt: `{"a":` is more than two
+    chimere-run -r -p hi -n 8 --schema schema.json --json | jq -e '.finish_reason == "length"'
+    # two such answers do not wait for each other
+    jq -c '(1, 2) as $id | {id: $id, method: "completions", body: {prompt: "hi", temperature: 0, max_tokens: 8,
+        response_format: {type: "json_schema", json_schema: {name: "a", schema: .}}}}' schema.json > two
+    timeout 60 chimere-serve-stdio -q --chunk 1 < two | jq -es 'length == 2 and all(.[]; .body.usage.completion_tokens == 8)'
+}
+
 @test "without thinking" {
     try 0 chimere-run -p "$SUM" --think=off --json
     jq -e '.reasoning == null and .usage.reasoning_tokens == 0 and (.text | test("^[0-9]+$"))' out
