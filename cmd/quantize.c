@@ -454,9 +454,9 @@ static enum err_code quantize(const char *in, const char *out, struct err *e)
     struct ramp_losses l = { 0 };
     struct ramp_plan p = { 0 };
     struct ramp_merge merge = { .n = 0 };
-    enum err_code rc = ramp_recipe_open(&r, e) || read_rules(r, e) || gguf_open(&g, in, e) ||
-                               model_check_family(g, e) || (o.imatrix && open_importance(&im, g, e)) ||
-                               check_tensors(r, g, e) || open_merge(&merge, g, e) ||
+    enum err_code rc = ramp_recipe_open(&r, e) || read_rules(r, e) || gguf_open(&g, in, e) || model_check(g, e) ||
+                               (o.imatrix && open_importance(&im, g, e)) || check_tensors(r, g, e) ||
+                               open_merge(&merge, g, e) ||
                                (out != NULL && !o.dry_run && check_output(g, &merge, out, e)) ||
                                (o.losses.imatrix && check_output(g, &merge, o.losses.imatrix, e)) ||
                                (o.losses.path && !o.dry_run &&

@@ -362,22 +362,6 @@ static enum err_code open_parts(struct model *m, const struct gguf *g, const str
     return ERR_OK;
 }
 
-enum err_code model_check_family(const struct gguf *g, struct err *e)
-{
-    struct str name = { 0 };
-    struct arch_plan *p;
-    enum err_code rc;
-
-    if (gguf_str(g, "general.architecture", &name) && str_is(name, "dflash"))
-        return ERR_OK;
-    p = malloc(sizeof *p);
-    if (p == NULL)
-        return err_nomem(e);
-    rc = arch_plan_make(p, g, e);
-    free(p);
-    return rc;
-}
-
 enum err_code model_open(struct model **out, const struct gguf *g, const struct model_opts *o, struct err *e)
 {
     struct model *m = calloc(1, sizeof *m);
@@ -393,6 +377,21 @@ enum err_code model_open(struct model **out, const struct gguf *g, const struct 
     }
     m->gguf = g;
     *out = m;
+    return ERR_OK;
+}
+
+enum err_code model_check(const struct gguf *g, struct err *e)
+{
+    const struct model_opts look = { .n_threads = 1, .placement.dry_run = true };
+    struct str name = { 0 };
+    struct model *m;
+
+    /* A drafter has shapes of the model that it drafts for. */
+    if (gguf_str(g, "general.architecture", &name) && str_is(name, "dflash"))
+        return ERR_OK;
+    if (model_open(&m, g, &look, e) != ERR_OK)
+        return e->code;
+    model_close(m);
     return ERR_OK;
 }
 

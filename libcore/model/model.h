@@ -39,9 +39,9 @@ struct model_opts {
 MUST_CHECK enum err_code model_open(struct model **out, const struct gguf *g, const struct model_opts *o,
                                     struct err *e);
 void model_close(struct model *m); /* NULL is allowed */
-/* Whether the tensors of a file have meanings that are known here: ERR_UNSUPPORTED or ERR_FORMAT if its architecture is
- * neither that of a model nor that of a drafter, or if there is no plan for a model's metadata. Reads no tensor. */
-MUST_CHECK enum err_code model_check_family(const struct gguf *g, struct err *e);
+/* The errors of model_open() on the CPU, but no weights are read. Of a drafter's file only the architecture is looked
+ * at. */
+MUST_CHECK enum err_code model_check(const struct gguf *g, struct err *e);
 
 /* What a program may want to know. Strings live as long as the model. */
 struct model_info {

@@ -180,8 +180,13 @@ EOF
     refuses 3 "bad.gguf" chimere-quantize -t q8_0 bad.gguf b
     LC_ALL=C sed 's/qwen35moe/gpt-99moe/g' "$(source_model)" > unknown.gguf
     refuses 3 "architecture 'gpt-99moe' is not known" chimere-quantize -t q8_0 unknown.gguf b
-    LC_ALL=C sed 's/qwen35moe.ssm.state_size/qwen35moe.ssm.state_sise/' "$(source_model)" > broken.gguf
-    refuses 3 "qwen35moe.ssm.state_size is missing" chimere-quantize -t q8_0 broken.gguf b
+    # what chimere-run would not open: a key is missing, a tensor is
+    local name
+    for name in qwen35moe.expert_used_count blk.1.attn_qkv.weight; do
+        LC_ALL=C sed "s/$name/${name%?}_/" "$(source_model)" > broken.gguf
+        refuses 3 "$name is missing" chimere-quantize -t q8_0 broken.gguf b
+        refuses 3 "$name is missing" chimere-quantize -t q8_0 --dry-run broken.gguf
+    done
     [ ! -e b ]
 }
 
