@@ -311,13 +311,24 @@ static bool wanted_number(const json_t *answer, double *out)
     return json_is_string(answer) && last_number(s, out);
 }
 
+static enum err_code check_number(const json_t *item, struct err *e)
+{
+    const json_t *tolerance = json_object_get(item, "tolerance");
+    double v;
+
+    if (!wanted_number(json_object_get(item, "answer"), &v) || !isfinite(v))
+        return err_set(e, ERR_FORMAT, "answer: not a number");
+    if (tolerance != NULL && !(json_is_number(tolerance) && json_number_value(tolerance) >= 0))
+        return err_set(e, ERR_FORMAT, "tolerance: not a number from 0 on");
+    return ERR_OK;
+}
+
 enum err_code eval_task_check(const json_t *item, struct err *e)
 {
     const json_t *answer = json_object_get(item, "answer");
     int check = check_of(item);
     enum err_code code;
     pcre2_code *re;
-    double v;
 
     if (!json_is_object(item))
         return err_set(e, ERR_FORMAT, "not an object");
@@ -330,7 +341,7 @@ enum err_code eval_task_check(const json_t *item, struct err *e)
     if (check == CHECK_TOOL_CALL)
         return check_calls(answer, e);
     if (check == CHECK_NUMERIC)
-        return wanted_number(answer, &v) ? ERR_OK : err_set(e, ERR_FORMAT, "answer: not a number");
+        return check_number(item, e);
     if (!json_is_string(answer))
         return err_set(e, ERR_FORMAT, "answer: not a text");
     if (check == CHECK_VERDICT && last_verdict(json_text(answer)) < 0)

@@ -470,6 +470,9 @@ static void test_bad_items(void **state)
     refuse(ITEM("\"check\": \"guess\", \"answer\": \"\""), "check");
     refuse(ITEM("\"check\": \"exact\", \"answer\": 3"), "not a text");
     refuse(ITEM("\"check\": \"numeric\", \"answer\": \"three\""), "not a number");
+    refuse(ITEM("\"check\": \"numeric\", \"answer\": \"1e400\""), "not a number");
+    refuse(ITEM("\"check\": \"numeric\", \"answer\": 3, \"tolerance\": -1"), "tolerance");
+    refuse(ITEM("\"check\": \"numeric\", \"answer\": 3, \"tolerance\": \"1\""), "tolerance");
     refuse(ITEM("\"check\": \"regex\", \"answer\": \"(\""), "regular expression");
     refuse(ITEM("\"check\": \"verdict\", \"answer\": \"maybe\""), "not a verdict");
     refuse(ITEM("\"check\": \"tool_call\", \"answer\": [{\"name\": \"x\"}]"), "call 0");
