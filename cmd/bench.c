@@ -11,7 +11,6 @@ static struct bench_opts o = {
     .beside = { CLI_BESIDE_DEFAULTS },
     .mix = "q4_k_m",
     .prompts = "512",
-    .depths = "0,1024",
     .rows = "1,2,4,8,16",
     .seqs = "1,2,4,8",
     .reps = 5,
@@ -37,7 +36,7 @@ static const struct cli_opt opts[] = {
     ROW_CTX(o.model, "window (default 512); speed, synth: at least"),
     SECTION("Speed"),
     STRING(0, "prompt", "list", "lengths of prompts (default 512)", &o.prompts),
-    STRING(0, "depth", "list", "after this many tokens (default 0,1024)", &o.depths),
+    STRING(0, "depth", "list", "tokens before it (default 0,1024; state: 1024)", &o.depths),
     STRING(0, "rows", "list", "rows in a step (default 1,2,4,8,16)", &o.rows),
     STRING(0, "seqs", "list", "sequences in a step (default 1,2,4,8)", &o.seqs),
     INT32("drafts", "n", "room for this many draft rows (see --rows)", &o.drafts, 1, 64),
@@ -338,7 +337,7 @@ int main(int argc, char **argv)
     check_usage(c);
     cli_set_verbosity(o.quiet ? -1 : o.verbose);
     b.operands = argv + first + 1;
-    if (c->bit & (SPEED | BANDWIDTH | SYNTH | KERNELS) && *b.operands != NULL)
+    if (c->bit & (SPEED | BANDWIDTH | SYNTH | STATE | KERNELS) && *b.operands != NULL)
         cli_usage("%s takes no file", c->name);
     if (c->bit & SPECULATE && o.shape != NULL && *b.operands != NULL)
         cli_usage("speculate: a --shape has no tokenizer: its prompts are random tokens, not files");

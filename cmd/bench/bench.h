@@ -23,7 +23,7 @@ struct model_reads;
 struct bench_opts {
     struct cli_model_opts model;
     const char *shape, *mix, *write, *out, *against, *plot, *traces;
-    const char *prompts, *depths, *rows, *seqs;
+    const char *prompts, *depths, *rows, *seqs; /* depths NULL: not given */
     const char *reference, *save;
     const char *system, *before, *judge; /* --system, --messages-before, --judge-only */
     struct cli_beside_opts beside;

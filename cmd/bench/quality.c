@@ -145,16 +145,19 @@ enum err_code cli_bench_cmd_ppl(struct bench *b, struct err *e)
 
 /* ---- saved logits: the head, then n_scored rows of n_vocab packed numbers, little-endian ---- */
 
+/* The checksum is that of the head before it and of the rows, each with the hash of what is before it as its seed. */
+
 #define HEAD_BYTES 64
+#define SUM_AT     56
 static const char magic[8] = { 'C', 'H', 'I', 'M', 'L', 'O', 'G', '1' };
 
 struct head {
-    uint64_t n_vocab, ctx, stride, n_scored, hash, fingerprint, first;
+    uint64_t n_vocab, ctx, stride, n_scored, hash, fingerprint, sum; /* sum 0: of an older version, without */
 };
 
 static void put_head(unsigned char out[HEAD_BYTES], const struct head *h)
 {
-    const uint64_t v[7] = { h->n_vocab, h->ctx, h->stride, h->n_scored, h->hash, h->fingerprint, h->first };
+    const uint64_t v[7] = { h->n_vocab, h->ctx, h->stride, h->n_scored, h->hash, h->fingerprint, h->sum };
 
     memcpy(out, magic, 8);
     for (int i = 0; i < 7; i++)
@@ -188,6 +191,7 @@ struct save_job {
     struct io_out *out;
     uint16_t *row;
     int32_t n_vocab;
+    uint64_t sum;
 };
 
 static enum err_code save_row(void *ctx, int64_t window, int32_t token, const float *logits, struct err *e)
@@ -197,6 +201,7 @@ static enum err_code save_row(void *ctx, int64_t window, int32_t token, const fl
     (void)window;
     (void)token;
     eval_pack_logits(j->row, logits, j->n_vocab);
+    j->sum = io_hash(j->sum, j->row, (size_t)j->n_vocab * sizeof *j->row);
     return io_out_write(j->out, j->row, (size_t)j->n_vocab * sizeof *j->row, e);
 }
 
@@ -210,6 +215,7 @@ static enum err_code save_reference(struct bench *b, struct run *run, const stru
     enum err_code code;
 
     put_head(bytes, &h);
+    j.sum = io_hash(0, bytes, SUM_AT);
     j.row = calloc((size_t)h.n_vocab, sizeof *j.row);
     if (j.row == NULL)
         return err_nomem(e);
@@ -218,6 +224,10 @@ static enum err_code save_reference(struct bench *b, struct run *run, const stru
         code = io_out_write(j.out, bytes, sizeof bytes, e);
     if (code == ERR_OK)
         code = eval_windows(run, t->v, t->n, w, save_row, &j, &progress, e);
+    h.sum = j.sum;
+    put_head(bytes, &h);
+    if (code == ERR_OK)
+        code = io_out_patch(j.out, SUM_AT, bytes + SUM_AT, sizeof bytes - SUM_AT, e);
     code = io_out_end(j.out, code, e);
     free(j.row);
     cli_progress_end();
@@ -233,6 +243,7 @@ struct kl_job {
     struct bench *b, ref; /* ref: the second model, if there is one */
     struct run *run, *ref_run;
     struct io_map saved; /* else this */
+    uint64_t sum;        /* of what was read of it so far */
     const struct bench_texts *t;
     struct eval_window_opts w;
     int32_t n_vocab;
@@ -260,9 +271,11 @@ static enum err_code add_kl(void *ctx, int64_t window, int32_t token, const floa
     const float *ref = j->rows + j->n_rows * j->n_vocab;
 
     if (j->saved.data != NULL) {
+        const uint16_t *row = (const uint16_t *)(const void *)(j->saved.data + HEAD_BYTES) + j->n * j->n_vocab;
+
         ref = j->rows;
-        eval_unpack_logits(j->rows, (const uint16_t *)(const void *)(j->saved.data + HEAD_BYTES) + j->n * j->n_vocab,
-                           j->n_vocab);
+        j->sum = io_hash(j->sum, row, (size_t)j->n_vocab * sizeof *row);
+        eval_unpack_logits(j->rows, row, j->n_vocab);
     }
     j->v[j->n] = eval_kl(ref, logits, j->n_vocab, token);
     if (!isfinite((double)j->v[j->n].kl) || !isfinite((double)j->v[j->n].logprob))
@@ -421,6 +434,7 @@ static enum err_code open_reference(struct kl_job *j, struct head *ref, struct e
     if (map.size >= HEAD_BYTES && memcmp(map.data, magic, sizeof magic) == 0) {
         j->saved = map;
         get_head(ref, map.data);
+        j->sum = io_hash(0, map.data, SUM_AT);
         if (ref->n_vocab != want.n_vocab || ref->ctx != want.ctx || ref->stride != want.stride ||
             ref->n_scored != want.n_scored || ref->hash != want.hash)
             return err_set(e, ERR_FORMAT, "%s: saved of another text, vocabulary or windows", path);
@@ -463,6 +477,8 @@ static enum err_code diverge(struct bench *b, struct run *run, const struct benc
     }
     if (code == ERR_OK)
         code = walk_windows(&j, e);
+    if (code == ERR_OK && j.saved.data != NULL && ref.sum != 0 && ref.sum != j.sum)
+        code = err_set(e, ERR_FORMAT, "%s: damaged: its checksum is wrong", b->o->reference);
     if (code == ERR_OK)
         code = report_kl(&j, &ref, e);
     run_close(j.ref_run);

@@ -68,15 +68,19 @@ bool cli_bench_as_json(const struct bench *b)
 
 void cli_bench_line(const struct bench *b, const char *fmt, ...)
 {
+    char line[4096], *text = line;
     va_list ap;
 
     if (cli_bench_as_json(b))
         return;
     cli_progress_end();
     va_start(ap, fmt);
-    vprintf(fmt, ap);
+    vsnprintf(line, sizeof line, fmt, ap);
     va_end(ap);
-    putchar('\n');
+    if (*text == '\n') /* before a part of a table */
+        putchar(*text++);
+    cli_clean(text);
+    puts(text);
 }
 
 /* The value after "key : " in a file like /proc/cpuinfo; empty if there is none. */

@@ -553,7 +553,7 @@ enum err_code cli_bench_cmd_speed(struct bench *b, struct err *e)
     enum err_code code;
 
     if (cli_bench_list(&s.prompts, b->o->prompts, "prompt", 1, 1 << 24, e) ||
-        cli_bench_list(&s.depths, b->o->depths, "depth", 0, 1 << 24, e) ||
+        cli_bench_list(&s.depths, b->o->depths == NULL ? "0,1024" : b->o->depths, "depth", 0, 1 << 24, e) ||
         cli_bench_list(&s.rows, b->o->rows, "rows", 1, 1024, e) ||
         cli_bench_list(&s.seqs, b->o->seqs, "seqs", 1, 1024, e))
         return e->code;

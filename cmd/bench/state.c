@@ -165,7 +165,11 @@ enum err_code cli_bench_cmd_state(struct bench *b, struct err *e)
     char dir[] = "/tmp/chimere-state-XXXXXX";
     enum err_code code;
 
-    if (cli_bench_list(&depths, b->o->depths, "depth", 1, 1 << 20, e) || cli_bench_open(b, false, e))
+    if (cli_bench_list(&depths, b->o->depths == NULL ? "1024" : b->o->depths, "depth", 1, 1 << 20, e))
+        return e->code;
+    if (depths.n == 0)
+        return err_set(e, ERR_ARG, "--depth: at least one");
+    if (cli_bench_open(b, false, e))
         return e->code;
     if (mkdtemp(dir) == NULL)
         return err_set(e, ERR_IO, "no directory for the session file in /tmp");

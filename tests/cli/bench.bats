@@ -147,6 +147,14 @@ brief() # a speed run of a moment
     refuses 3 "saved of another" chimere-bench kl --ctx 16 --windows 3 --reference saved text.txt
     head -c 5000 saved > cut
     refuses 3 "is cut: has 5000 bytes" chimere-bench kl --ctx 32 --windows 3 --reference cut text.txt
+    # damage in the rows, and in the fingerprint of the model; files of older versions have no checksum
+    for at in 48 40000; do
+        cp saved harmed
+        printf '\336\255\276\357' | dd of=harmed bs=1 seek=$at conv=notrunc 2> dd.txt
+        refuses 3 "harmed: damaged: its checksum is wrong" chimere-bench kl --ctx 32 --windows 3 --reference harmed text.txt
+    done
+    head -c 8 /dev/zero | dd of=harmed bs=1 seek=56 conv=notrunc 2> dd.txt
+    try 0 chimere-bench kl --ctx 32 --windows 3 --reference harmed text.txt
     refuses 2 "either --reference or --save" chimere-bench kl text.txt
 }
 
@@ -232,6 +240,10 @@ brief() # a speed run of a moment
     grep -q '^decode at .* tokens/s' out
     grep -q '^load ' out
     brief --table -v | grep -q '^    matmul '
+    # a name's line feed and escape sequences do not get to the terminal
+    head -1 "$ROOT/share/eval/math.jsonl" > $'a\n\e[2Jb.jsonl'
+    chimere-bench eval -q -n 2 --table $'a\n\e[2Jb.jsonl' > out
+    grep -q '^a??\[2Jb .* 0 of ' out
 }
 
 @test "plot: names at points, keys below, numbers where they belong, the format of the name" {
@@ -306,7 +318,12 @@ brief() # a speed run of a moment
     refuses 2 "--no-mmap does not belong to bandwidth" chimere-bench bandwidth --no-mmap
     refuses 2 "--repack does not belong to synth" chimere-bench synth --shape qwen3.5-0.8b --repack off
     refuses 2 "--no-mmap needs --vram" chimere-bench synth --shape qwen3.5-0.8b --no-mmap
-    refuses 2 "takes no file" chimere-bench bandwidth file
+    for command in speed bandwidth synth state kernels; do
+        refuses 2 "$command takes no file" chimere-bench $command file
+    done
+    for command in speed state; do
+        refuses 2 "--depth: at least one" chimere-bench $command --depth ''
+    done
     refuses 2 "--shape and -m do not go together" chimere-bench speed --shape qwen3.5-0.8b -m x
     refuses 2 "--depth" chimere-bench speed --depth 1,x
     refuses 2 "not known" chimere-bench synth --shape qwen9
@@ -345,6 +362,8 @@ brief() # a speed run of a moment
         "restore history=40", "next turn, 64 tokens history=40", "save, a turn later history=40",
         "undo 8 tokens history=40"] and all(.[]; .type == "state" and .cost_ms > 0)' out
     jq -es 'map(select(.written_bytes)) | length == 2 and .[0].written_bytes > 100000' out
+    # without a --depth, too
+    chimere-bench state --reps 1 -m "$MODELS/hymba-c.gguf" | jq -es '.[0].case == "evaluate the history history=1024"'
 }
 
 # bats test_tags=slow
