@@ -12,7 +12,9 @@
 #include "base/reads.h"
 #include "cpu/cpu.h"
 
-enum { AHEAD = 64 }; /* experts that are asked for before their layer is reached */
+/* Experts that are asked for before their layer is reached; reads that a matrix is cut into, since a token misses few
+ * experts of a layer, and their least bytes. */
+enum { AHEAD = 64, CUTS = 4, CUT_BYTES = 128 << 10 };
 
 struct file {
     char *path;
@@ -40,7 +42,7 @@ struct slot {
     bool in_use; /* by the layer at hand */
     int error;   /* of a read: errno, or -1 where the file ended */
     int left;
-    struct io_read read[CPU_PARTS];
+    struct io_read read[CPU_PARTS][CUTS];
 };
 
 struct cpu_cache {
@@ -305,6 +307,35 @@ static int32_t take_slot(struct cpu_cache *c)
     return -1;
 }
 
+static int cuts_of(const struct part *p)
+{
+    const int64_t n = (p->bytes + CUT_BYTES - 1) / CUT_BYTES;
+
+    return n < CUTS ? (int)n : CUTS;
+}
+
+/* Asks for a matrix, in pieces of whole pages. */
+static void ask_part(struct cpu_cache *c, struct slot *v, int which, const struct part *p, int32_t expert)
+{
+    const int64_t at = p->first + expert * p->apart, page = at / IO_READS_ALIGN * IO_READS_ALIGN;
+    const int64_t all = at + p->bytes - page, slot = v - c->slot;
+    const int n = cuts_of(p);
+    const int64_t each = n > 0 ? up_to_page((all + n - 1) / n) : 0;
+
+    for (int i = 0; i < n; i++) {
+        const int64_t from = i * each, end = i == n - 1 ? all : from + each;
+
+        v->read[which][i] = (struct io_read){ .fd = c->file[p->file].fd,
+                                              .at = page + from,
+                                              .to = c->memory + slot * c->bytes + c->part_at[which] + from,
+                                              .n = (size_t)(up_to_page(end) - from),
+                                              .least = (size_t)(end - from),
+                                              .error = &v->error,
+                                              .left = &v->left };
+        io_reads_ask(c->reads, &v->read[which][i]);
+    }
+}
+
 /* Asks for an expert; false: there is no slot. */
 static bool ask(struct cpu_cache *c, const struct layer *l, int32_t expert, bool as_newest)
 {
@@ -323,23 +354,11 @@ static bool ask(struct cpu_cache *c, const struct layer *l, int32_t expert, bool
     if (!v->kept)
         join_list(c, s, as_newest);
     for (int i = 0; i < CPU_PARTS; i++)
-        n += l->part[i].bytes > 0;
+        n += cuts_of(&l->part[i]);
     v->left = n;
     for (int i = 0; i < CPU_PARTS; i++) {
-        const struct part *p = &l->part[i];
-        const int64_t at = p->first + expert * p->apart, page = at / IO_READS_ALIGN * IO_READS_ALIGN;
-
-        if (p->bytes == 0)
-            continue;
-        v->read[i] = (struct io_read){ .fd = c->file[p->file].fd,
-                                       .at = page,
-                                       .to = c->memory + s * c->bytes + c->part_at[i],
-                                       .n = (size_t)up_to_page(at + p->bytes - page),
-                                       .least = (size_t)(at + p->bytes - page),
-                                       .error = &v->error,
-                                       .left = &v->left };
-        c->stats.bytes += (uint64_t)p->bytes;
-        io_reads_ask(c->reads, &v->read[i]);
+        ask_part(c, v, i, &l->part[i], expert);
+        c->stats.bytes += (uint64_t)l->part[i].bytes;
     }
     c->stats.reads++;
     return true;
