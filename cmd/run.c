@@ -192,7 +192,7 @@ static enum err_code answer_prompt(struct cli_run *s, struct err *e)
     cli_catch_interrupts();
     if (s->o->session != NULL)
         cli_catch_broken_pipe();
-    if (s->via == NULL && cli_verbosity() > 0 && strcmp(model_info(s->open.model)->device, "cpu") == 0)
+    if (s->via == NULL && cli_verbosity() > 0 && strncmp(model_info(s->open.model)->device, "cpu", 3) == 0)
         model_time(s->open.model, true); /* on a GPU the answer would be slower for it */
     if (cli_run_generate(s, e))
         return e->code;

@@ -87,7 +87,7 @@ enum err_code cli_resident_check(const json_t *theirs, const json_t *ours, const
     for (size_t i = 0; i < sizeof what / sizeof *what; i++)
         if (!json_equal(json_object_get(theirs, what[i][0]), json_object_get(ours, what[i][0])))
             return err_set(e, ERR_ARG, "%s", what[i][1]);
-    if (device == NULL || (!any && cli_open_on_cpu(o) != (strcmp(device, "cpu") == 0)))
+    if (device == NULL || (!any && cli_open_on_cpu(o) != (strncmp(device, "cpu", 3) == 0)))
         return err_set(e, ERR_ARG, "the server computes on %s (--device)", device != NULL ? device : "another device");
     return check_kv(theirs, o, e);
 }

@@ -264,7 +264,7 @@ void cli_run_note_times(const struct cli_run *s)
              per_second(evaluated(s), s->prompt_ms));
     cli_note("answer   %" PRId64 " tokens, %.1f ms, %.1f tokens/s", s->answer.ids.n, s->decode_ms,
              per_second(decoded(s), s->decode_ms));
-    if (s->via == NULL && strcmp(model_info(s->open.model)->device, "cpu") != 0)
+    if (s->via == NULL && strncmp(model_info(s->open.model)->device, "cpu", 3) != 0)
         cli_note("logits   %" PRId64 " whole rows for %" PRId64 " tokens", s->stats.whole_rows, s->stats.tokens);
     if (s->logged[0] != '\0')
         cli_note("log      %s", s->logged);

@@ -96,9 +96,13 @@ enum err_code model_open_devices(struct model *m, const struct model_opts *o, st
         split |= m->plan.layer[i].ffn == FFN_MOE && p->experts->n_here[i] < p->experts->n_expert;
     if (dev_list_parse(&l, o->device == NULL ? "cpu" : o->device, e))
         return e->code;
-    for (; m->n_dev < l.n; m->n_dev++)
-        if (open_dev(&m->part[m->n_dev], l.name[m->n_dev], o, e))
+    for (size_t at = 0; m->n_dev < l.n; m->n_dev++) {
+        const char *name = l.name[m->n_dev];
+
+        if (open_dev(&m->part[m->n_dev], name, o, e))
             return e->code;
+        at += (size_t)snprintf(m->names + at, sizeof m->names - at, "%s%s", at > 0 ? "," : "", name);
+    }
     m->dev = m->part[m->n_dev - 1];
     if (share_layers(m, p->first, e) || (split && open_dev(&m->host, "cpu", o, e)))
         return e->code;

@@ -119,11 +119,12 @@ struct nextn_weights {
 
 struct model {
     const struct gguf *gguf;
-    struct dev *part[DEV_LIST_MAX]; /* contiguous ranges of layers lie on these, */
-    int n_dev;                      /* the first n_dev; at least 1 once it is open */
-    uint8_t *on;                    /* [n_layer] layer i on part[on[i]] */
-    struct dev *dev;                /* the last of them: of the head, the logits and what guesses from hidden rows */
-    struct dev *host;               /* computes experts that stay on the host; NULL: there are none */
+    struct dev *part[DEV_LIST_MAX];            /* contiguous ranges of layers lie on these, */
+    int n_dev;                                 /* the first n_dev; at least 1 once it is open */
+    char names[DEV_LIST_MAX * DEV_NAME_BYTES]; /* of several devices: model_info */
+    uint8_t *on;                               /* [n_layer] layer i on part[on[i]] */
+    struct dev *dev;  /* the last of them: of the head, the logits and what guesses from hidden rows */
+    struct dev *host; /* computes experts that stay on the host; NULL: there are none */
     struct arena arena;
     struct arch_plan plan;
     struct model_info info;

@@ -57,7 +57,7 @@ struct model_info {
     int64_t n_params;   /* elements of all tensors */
     int64_t weight_bytes;
     int n_threads;
-    const char *device;
+    const char *device;           /* "cpu", "cuda"; of several the names: "cuda:0,cuda:1" */
     const char *simd;             /* kernels in use: "avx512", "avx2", "scalar" */
     double device_ms, weights_ms; /* what opening took */
 };
