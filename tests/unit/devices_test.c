@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* devices_test.c - several devices for the layers of a model: names, which device gets which layers, plans whose
  * budgets are short, one that fails in the middle of a step. */
+#include <unistd.h>
+
 #include "base/rng.h"
+#include "gen/gen.h"
 #include "golden.h"
 #include "model/forward.h"
 #include "ops/ops.h"
 #include "ops/table.h"
 #include "run/cut.h"
 #include "run/placement.h"
+#include "run/session.h"
 
 static const char *const nano = "share/models/chimere-nano-q5_k_m.gguf";
 static const char *const model_a = "tests/golden/models/qwen35moe-a.gguf";
@@ -270,7 +274,7 @@ static void cards_elsewhere(void **state)
 /* ---- one that fails ---- */
 
 static struct {
-    struct dev_table table[2];
+    struct dev_table table; /* one for both: rows pass between devices of one kind */
     const struct dev_table *own;
     void *ctx[2];
     int failing; /* the device */
@@ -297,8 +301,33 @@ static enum err_code failing_end(void *ctx, struct err *e)
     return ctx == fault.ctx[fault.failing] && fault.left < 0 ? err_set(e, ERR_DEVICE, "fallen off the bus") : ERR_OK;
 }
 
-/* At every product of a step, on either of two devices: the step's error names the device, and the other sequences and
- * steps get the same error. */
+/* Device k of two fails at a product. */
+static void break_at(struct rig *rig, int k, long product)
+{
+    fault.failing = k;
+    fault.left = product;
+    for (int i = 0; i < 2; i++) {
+        struct dev_impl *impl = dev_test_impl(model_part(rig->m, i));
+
+        fault.own = i == 0 ? impl->table : fault.own;
+        fault.ctx[i] = impl->ctx;
+    }
+    fault.table = *fault.own;
+    fault.table.matmul = failing_matmul;
+    fault.table.matmuls = each_failing;
+    fault.table.end = failing_end;
+    for (int i = 0; i < 2; i++)
+        dev_test_impl(model_part(rig->m, i))->table = &fault.table;
+}
+
+static void says(const struct err *e, const char *part)
+{
+    if (strstr(e->msg, part) == NULL || strchr(e->msg, '\n') != NULL)
+        fail_msg("\"%s\" does not say \"%s\"", e->msg, part);
+}
+
+/* At every product of a step, on either of two devices: the step's error names the device, and so do those of later
+ * steps. */
 static void one_fails(void **state)
 {
     const struct run_row rows[3] = { { 5, 0, true, false }, { 6, 1, false, false }, { 7, 0, true, false } };
@@ -307,49 +336,104 @@ static void one_fails(void **state)
     (void)state;
     if (strcmp(test_device(), "cpu") != 0)
         skip();
-    for (int k = 0; k < 2; k++) {
-        char says[32];
-
-        (void)snprintf(says, sizeof says, "device %d of 2: fallen", k + 1);
+    for (int k = 0; k < 2; k++)
         for (long at = 0, done = 0; !done; at++) {
             struct err e = { 0 };
             struct rig rig;
 
             rig_open_on(&rig, 2, model_a, 1, &(struct run_opts){ .ctx_tokens = 64, .n_seq = 2 });
-            fault.failing = k;
-            fault.left = at;
-            for (int i = 0; i < 2; i++) {
-                struct dev_impl *impl = dev_test_impl(model_part(rig.m, i));
-
-                fault.own = i == 0 ? impl->table : fault.own;
-                fault.ctx[i] = impl->ctx;
-                fault.table[i] = *impl->table;
-                fault.table[i].matmul = failing_matmul;
-                fault.table[i].matmuls = each_failing;
-                fault.table[i].end = failing_end;
-                impl->table = &fault.table[0]; /* one for both: rows pass between devices of one kind */
-            }
-            if (run_step(rig.r, rows, 3, &e) == ERR_OK) {
-                done = 1; /* the step has fewer products */
-                assert_true(at > 10);
-            } else {
+            break_at(&rig, k, at);
+            done = run_step(rig.r, rows, 3, &e) == ERR_OK; /* the step has fewer products */
+            for (int again = 0; again < 2 && !done; again++) {
                 assert_int_equal(e.code, ERR_DEVICE);
-                if (strstr(e.msg, says) == NULL || strchr(e.msg, '\n') != NULL)
-                    fail_msg("\"%s\" does not say \"%s\"", e.msg, says);
+                says(&e, k == 0 ? "device 1 of 2: fallen" : "device 2 of 2: fallen");
+                e = (struct err){ 0 };
                 assert_int_equal(run_step(rig.r, rows + 1, 1, &e), ERR_DEVICE);
-                steps++;
             }
+            steps += !done;
             rig_close(&rig);
         }
-    }
     print_message("%ld failures\n", steps);
+    assert_true(steps > 20);
+}
+
+/* All requests of the step end with the error; what was saved before is whole, and goes on elsewhere. */
+static void requests_end(void **state)
+{
+    const int32_t prompt[6] = { 5, 9, 13, 17, 21, 25 }, next = 8;
+    const struct run_session_id id = { 7, "two", 0 };
+    char path[] = "/tmp/chimere-devices-XXXXXX";
+    const int fd = mkstemp(path);
+    struct run_session *file;
+    struct gen_event ev;
+    struct err e = { 0 };
+    struct rig rig, other;
+    struct gen *g;
+    int failed = 0;
+    int64_t n;
+
+    (void)state;
+    assert_true(fd >= 0);
+    (void)close(fd);
+    (void)unlink(path);
+    if (strcmp(test_device(), "cpu") != 0)
+        skip();
+    rig_open_on(&rig, 2, model_a, 1, &(struct run_opts){ .ctx_tokens = 64, .n_seq = 3, .rows_max = 16 });
+    ok(run_feed(rig.r, 2, prompt, 6, 0, NULL, NULL, NULL, &e), &e);
+    ok(run_session_open(&file, path, &e), &e);
+    ok(run_session_attach(file, rig.r, &id, &e), &e);
+    ok(run_session_save(file, rig.r, 2, NULL, 0, &e), &e);
+    run_session_close(file);
+    ok(gen_open(&g, &(struct gen_opts){ .run = rig.r, .end_token = -1 }, &e), &e);
+    for (int i = 0; i < 2; i++)
+        ok(gen_submit(g,
+                      &(struct gen_request){ .prompt = prompt,
+                                             .n_prompt = 3 + i,
+                                             .predict_max = 20,
+                                             .text_max = -1,
+                                             .sample = sample_defaults() },
+                      &n, &e),
+           &e);
+    break_at(&rig, 1, 60);
+    for (enum err_code code = ERR_OK; code == ERR_OK;) {
+        assert_true(gen_busy(g));
+        code = gen_step(g, &e);
+        while (code == ERR_OK && gen_next(g, &ev))
+            if (ev.kind == GEN_END)
+                fail_msg("an answer has ended: %s", ev.err.msg);
+    }
+    says(&e, "device 2 of 2: fallen");
+    while (gen_next(g, &ev)) {
+        if (ev.kind != GEN_END)
+            continue;
+        assert_int_equal(ev.end, GEN_FAILED);
+        says(&ev.err, "device 2 of 2: fallen");
+        failed++;
+    }
+    assert_int_equal(failed, 2);
+    gen_close(g);
+    rig_close(&rig);
+
+    rig_open(&rig, model_a, 1, &(struct run_opts){ .ctx_tokens = 64 });
+    rig_open(&other, model_a, 1, &(struct run_opts){ .ctx_tokens = 64 });
+    ok(run_session_open(&file, path, &e), &e);
+    ok(run_session_attach(file, rig.r, &id, &e), &e);
+    ok(run_session_load(file, rig.r, 0, INT64_MAX, &e), &e);
+    run_session_close(file);
+    ok(run_feed(rig.r, 0, &next, 1, 1, NULL, NULL, NULL, &e), &e);
+    ok(run_feed(other.r, 0, prompt, 6, 0, NULL, NULL, NULL, &e), &e);
+    ok(run_feed(other.r, 0, &next, 1, 1, NULL, NULL, NULL, &e), &e);
+    assert_memory_equal(run_logits_last(rig.r), run_logits_last(other.r), (size_t)rig.n_vocab * sizeof(float));
+    rig_close(&rig);
+    rig_close(&other);
+    (void)unlink(path);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lists_of_names),  cmocka_unit_test(ranges_of_layers), cmocka_unit_test(short_budgets),
-        cmocka_unit_test(cards_elsewhere), cmocka_unit_test(one_fails),
+        cmocka_unit_test(cards_elsewhere), cmocka_unit_test(one_fails),        cmocka_unit_test(requests_end),
     };
 
     return cmocka_run_group_tests_name("devices", tests, NULL, NULL);

@@ -274,7 +274,7 @@ static char *number_of_used(char *data, size_t n)
 }
 
 /* Logits of the tokens by a model that is opened with n_used, 0: as it is. check: each operation is compared with the
- * CPU's scalar code. */
+ * CPU's scalar code, on two devices. */
 static float *with_used(const char *path, bool check, int n_used, int chunk, const int32_t *ids, int64_t n,
                         uint64_t *fingerprint)
 {
@@ -283,7 +283,7 @@ static float *with_used(const char *path, bool check, int n_used, int chunk, con
     struct err e = { 0 };
     struct rig rig = { 0 };
 
-    (void)snprintf(device, sizeof device, "%s%s", check ? "check:" : "", test_device());
+    (void)snprintf(device, sizeof device, check ? "check:%s,check:%s" : "%s", test_device(), test_device());
     if (gguf_open(&rig.g, path, &e) || model_open(&rig.m, rig.g, &mo, &e) ||
         run_open(&rig.r, rig.m, &(struct run_opts){ .ctx_tokens = 512, .rows_max = chunk }, &e))
         fail_msg("%s: %s", path, e.msg);
