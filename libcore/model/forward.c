@@ -250,12 +250,12 @@ static bool walk_layers(struct step *s, const struct model_step *st)
     }
     hidden = note_hidden(d, st, hidden, x);
     for (int i = 0; i < m->plan.n_layer; i++) {
+        if (dev_stopped(d))
+            return false;
         x = go_to(s, i, x);
         d = s->d;
         const size_t mark = dev_mark(d);
 
-        if (dev_stopped(d))
-            return false;
         model_layer(s, i, x);
         hidden = note_hidden(d, st, hidden, x);
         keep_taps(s, st, i, x);
