@@ -269,7 +269,7 @@ source_model() { ls "$MODELS"/qwen35moe-a.gguf; }
         { head -1 "$LOSSES"; printf '%s\n' "$line"; } > l
         refuses 3 "l:2: $text" chimere-quantize --measure l --budget size=1M --dry-run "$(source_model)"
     done <<'LINES'
-nonsense|JSON
+nonsense|column 8: invalid token
 []|not an object
 {}|neither "tensor" nor "whole"
 {"tensor":"none","kl":{"q8_0":1}}|none: the model has no such tensor
