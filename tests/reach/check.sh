@@ -39,13 +39,13 @@ good=0 bad=0 skipped=0
 for t; do
     start=$SECONDS
     if [ -z "$(key=packages of "$t"; key=pypi of "$t")" ]; then
-        timeout 1200 bash "tests/reach/$t.sh"
+        timeout 3600 bash "tests/reach/$t.sh"
     elif [ -n "$inside" ]; then
-        timeout 1200 sh share/root.sh run "$inside" env -C /src BIN=/src/bin bash "tests/reach/$t.sh"
+        timeout 3600 sh share/root.sh run "$inside" env -C /src BIN=/src/bin bash "tests/reach/$t.sh"
     elif [ -n "$(missing "$t")" ]; then
         echo "reach/$t: skipped: not installed:$(missing "$t")"
     else
-        timeout 1200 bash "tests/reach/$t.sh"
+        timeout 3600 bash "tests/reach/$t.sh"
     fi < /dev/null 2>&1 | tee "$REACH/$t.log"
     read -r b g s < <(tail -n 1 "$REACH/$t.log" | sed -nE "s|^reach/$t: ([0-9]+) passed, ([0-9]+) failed.*|\2 \1 0|p; s|^reach/$t: skipped: .*|0 0 1|p") ||
         { echo "reach/$t: 0 passed, 1 failed: it ended without a count"; b=1 g=0 s=0; }
