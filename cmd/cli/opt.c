@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* opt.c - one table of options: parsing. Long options may be shortened as long as only one begins so; operands may
  * stand between options unless POSIXLY_CORRECT is set.                         room: cmd */
+#include <assert.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -12,7 +13,7 @@
 #include "base/memory.h"
 #include "cli/cli.h"
 
-#define OPTS_MAX     128
+#define OPTS_MAX     256       /* rows of a table, its end included */
 #define DEFAULTS_MAX (1 << 16) /* bytes of a file of them */
 
 enum { BUILTIN_HELP, BUILTIN_VERSION, BUILTIN_HELP_JSON, BUILTIN_COMPLETION };
@@ -120,9 +121,11 @@ static size_t place_of(const struct cli *cli, const char *name)
 
 static void note_initial(const struct cli *cli)
 {
-    for (size_t i = 0; cli->opts[i].kind != OPT_END; i++)
+    for (size_t i = 0; cli->opts[i].kind != OPT_END; i++) {
+        assert(i + 1 < OPTS_MAX);
         if (value_bytes(&cli->opts[i]) > 0)
             memcpy(&initial[i], cli->opts[i].to, value_bytes(&cli->opts[i]));
+    }
 }
 
 static const char *origin(const struct cli *cli, size_t at)
