@@ -40,9 +40,9 @@ sh share/root.sh run "$root" sh -euc 'cd /image
 
 # One line of JSON a package.
 for f in "$root"/image/tree/var/lib/dpkg/status.d/*; do
-    awk -F ': ' '{ v[$1] = $2 } END { gsub(/"/, "", v["Maintainer"])
+    awk -F ': ' '{ v[$1] = $2 } END { gsub(/"/, "", v["Maintainer"]); id = v["Package"]; gsub(/[+]/, "-plus-", id)
         printf "{\"SPDXID\": \"SPDXRef-%s\", \"name\": \"%s\", \"versionInfo\": \"%s\", \"supplier\": \"Organization: %s\", ", \
-            v["Package"], v["Package"], v["Version"], v["Maintainer"]
+            id, v["Package"], v["Version"], v["Maintainer"]
         printf "\"downloadLocation\": \"NOASSERTION\", \"filesAnalyzed\": false, \"externalRefs\": [{\"referenceCategory\": \"PACKAGE-MANAGER\", "
         printf "\"referenceType\": \"purl\", \"referenceLocator\": \"pkg:deb/debian/%s@%s?arch=%s\"}]}\n", v["Package"], v["Version"], v["Architecture"] }' "$f"
 done > "$reach/packages"
