@@ -282,7 +282,7 @@ nonsense|column 8: invalid token
 {"whole":"q8_0","kl":1}|"se" is not a number
 LINES
     echo "a recipe" > l
-    refuses 3 "JSON" chimere-quantize --measure l --budget size=1M --dry-run "$(source_model)"
+    refuses 3 "invalid token" chimere-quantize --measure l --budget size=1M --dry-run "$(source_model)"
     printf 'no newline' > l
     refuses 3 "not a file of losses" chimere-quantize --measure l --budget size=1M --dry-run "$(source_model)"
     [ "$(cat l)" = "no newline" ]
