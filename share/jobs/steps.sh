@@ -235,7 +235,7 @@ eval_suite() # ANSWERS DIRECTORY RESULTS
 do_asked() { answer_tasks asked.answers champion items.new.jsonl items.replay.jsonl; }
 
 # From the parent's adapter on, with all new pairs and the old ones that it has lost; it rehearses the others. The
-# trainer's test has the rule and the margins of the gate; too few items cannot show that less than 2 % of all is lost.
+# trainer's test has the rule and the margins of the gate; too few items cannot show that less than 4 % of all is lost.
 do_train()
 {
     local f options=() status=0 all=$margin
@@ -254,7 +254,7 @@ do_train()
         else cat "train.${f#suite.search.}" >> train.others.jsonl; fi
     done
     [ "$(lines_in train.others.jsonl)" -lt 5 ] || options+=(--keep-test train.others.jsonl)
-    [ "$(lines_in train.[0-9]*.jsonl)" -lt 400 ] || all=$margin_all
+    [ "$(lines_in train.[0-9]*.jsonl)" -lt 200 ] || all=$margin_all
     { grep -hvF '"answer":' suite.search.*.jsonl || true; } | cat - suite.keep.*.jsonl >> train.keep.jsonl
     [ "$(lines_in train.keep.jsonl)" -lt 25 ] || options+=(--keep train.keep.jsonl)
     [ "$(lines_in items.test.jsonl)" -ge 5 ] || options+=(--held-out items.before.jsonl)

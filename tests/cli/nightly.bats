@@ -47,7 +47,7 @@ of b'
     # Of what only the trainer gets one half is rehearsed, the other tested, and the gate asks none of it.
     (cd "$D/nights/2026-01-03-adapter" && [ "$(grep -hc '"more' train.2.jsonl)" -gt 400 ] && no grep -q '"more' suite.decide.2.jsonl &&
         [ "$(cat train.2.jsonl train.keep.jsonl | grep '"more' | sort -u | wc -l)" -eq 900 ] && no test -s train.others.jsonl)
-    grep -q -e '--keep-test train.2.jsonl --keep train.keep.jsonl .* --margin 0.02 --margin-set 0.05 ' "$FAKES/trained"
+    grep -q -e '--keep-test train.2.jsonl --keep train.keep.jsonl .* --margin 0.04 --margin-set 0.08 ' "$FAKES/trained"
     [ -e "$D/log/2026-01-02.scored" ] && [ "$(stat -c %a "$D/gen")" = 700 ]
     try 0 nightly -t adapter 2026-01-03
     [ ! -s err ]
