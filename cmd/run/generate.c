@@ -44,12 +44,14 @@ static void show_prompt(struct cli_run *s, int64_t done)
     s->read = true;
     s->prompt_ms = clock_ms() - s->from_ms;
     s->from_ms = clock_ms();
+    s->from_cpu_ms = clock_cpu_ms();
     cli_progress_end();
 }
 
 static enum err_code show_end(struct cli_run *s, const struct gen_event *ev, struct err *e)
 {
     *(s->read ? &s->decode_ms : &s->prompt_ms) = clock_ms() - s->from_ms;
+    s->decode_cpu_ms = s->read ? clock_cpu_ms() - s->from_cpu_ms : 0;
     cli_progress_end();
     s->finish = ev->end;
     s->stats = ev->stats;

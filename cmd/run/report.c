@@ -54,11 +54,12 @@ const char *cli_run_finish(const struct cli_run *s)
 
 json_t *cli_run_timings(const struct cli_run *s)
 {
-    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:o, s:f, s:f, s:f, s:f}", "load_ms", s->open.load_ms, "start_ms",
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:o, s:f, s:f, s:f, s:f, s:f}", "load_ms", s->open.load_ms, "start_ms",
                      s->start_ms, "device_ms", s->open.device_ms, "weights_ms", s->open.weights_ms, "warm_up_ms",
                      s->open.warm_up_ms, "first_token_ms", s->first_ms > 0 ? json_real(s->first_ms) : json_null(),
                      "prompt_ms", s->prompt_ms, "prompt_tps", per_second(evaluated(s), s->prompt_ms), "decode_ms",
-                     s->decode_ms, "decode_tps", per_second(decoded(s), s->decode_ms));
+                     s->decode_ms, "decode_tps", per_second(decoded(s), s->decode_ms), "decode_cpu_ms",
+                     s->decode_cpu_ms);
 }
 
 static double share_of(int64_t part, int64_t of)

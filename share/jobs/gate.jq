@@ -110,6 +110,6 @@ def report($night; $how; $words; $counts; $gate; $text; $speed; $times):
     (if $gate then "New items: \($gate.new.before) of \($gate.new.asked) before, \($gate.new.after) after; won \($gate.new.won), lost \($gate.new.lost), p \($gate.new.p * 10000 | round / 10000).", "",
         "Against the generation before:", "", ($gate.sets | table), "", "Against the first generation:", "", ($gate.floor | table), "" else empty end),
     (if $text then "Held-out text, nats a token: \($text.before * 1000 | round / 1000) before, \($text.after * 1000 | round / 1000) after.", "" else empty end),
-    (if $speed then "Tokens a second: \($speed.before * 10 | round / 10) before, \($speed.after * 10 | round / 10) after.", "" else empty end),
+    (if $speed then "Tokens a second of processor time: \($speed.before * 10 | round / 10) before, \($speed.after * 10 | round / 10) after.", "" else empty end),
     (if ($times | length) > 0 then "| step | seconds | processor time |", "|---|---|---|", ($times[] | "| \(.step) | \(.seconds) | \(.cpu_seconds * 10 | round / 10) s |"),
         "| all | \([$times[].seconds] | add) | \([$times[].cpu_seconds] | add * 10 | round / 10) s |" else empty end);

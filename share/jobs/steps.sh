@@ -335,14 +335,14 @@ do_gate()
         'include "gate"; decided($before; $after; $floor; $margin / 100; $margin_all / 100; $job)' > gate.json || exit
 }
 
-# Tokens a second of an answer with the files of a directory; 0: none came.
+# Tokens a second of processor time, whatever else runs, of an answer with the files of a directory; 0: none came.
 speed_of() # DIRECTORY
 {
     local options
     mapfile -t options < <(options_of "$1")
-    run chimere-run -q "${options[@]}" --json --think off --ignore-eos -n 64 -p 'Once upon a time' > speed.said.tmp 2> "$tmp/said" ||
+    run chimere-run -q -t 1 "${options[@]}" --json --think off --ignore-eos -n 64 -p 'Once upon a time' > speed.said.tmp 2> "$tmp/said" ||
         die $? "the speed cannot be measured: $(tail -n 1 "$tmp/said")"
-    run_jq -r 'select(.timings) | .timings.decode_tps // 0' speed.said.tmp | tail -n 1
+    run_jq -r '.timings // empty | .decode_tps * .decode_ms / (.decode_cpu_ms + 1e-9)' speed.said.tmp | tail -n 1
 }
 
 # Nats a token of text that nobody teaches.
@@ -357,7 +357,7 @@ do_text()
         text.champion.tmp text.challenger.tmp > text.json
 }
 
-# In turns, and of each the fastest, as other programs run, too: three times, and up to twelve as long as the new one is slow.
+# In turns, and of each the fastest, as other programs take its caches: three times, and up to twelve as long as the new one is slow.
 do_speed()
 {
     local i was is

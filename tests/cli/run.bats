@@ -188,7 +188,7 @@ always() { documented "$1" | grep -vxE 'id|notes|recited|retrieve|search|tables|
     [[ $(cat out) == '{"type":"completion",'* ]]
     jq -r 'keys[]' out | sort | diff - <(always completion)
     jq -e '(.usage | keys) == ["completion_tokens", "prompt_tokens", "reasoning_tokens"] and
-           (.timings | keys) == ["decode_ms", "decode_tps", "device_ms", "first_token_ms", "load_ms", "prompt_ms", "prompt_tps",
+           (.timings | keys) == ["decode_cpu_ms", "decode_ms", "decode_tps", "device_ms", "first_token_ms", "load_ms", "prompt_ms", "prompt_tps",
                "start_ms", "warm_up_ms", "weights_ms"] and
            (.timings | all(. > 0)) and (.logprobs | length) == (.token_ids | length) and
            (.logprobs[0] | keys) == ["logprob", "text", "token_id", "top"] and
