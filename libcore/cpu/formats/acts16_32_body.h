@@ -3,7 +3,9 @@
  *
  * Included by the file of a format that defines BLOCK (the struct) and
  *     float scale_32(b): the block's scale
- *     group_words(w, b): its even and its odd elements */
+ *     group_words(w, b): its even and its odd elements
+ *     lanes_take(t, b): the scales of 8 blocks
+ * and, if it is another one for AVX-512, WORDS_VNNI, the name of such a group_words() */
 
 /* Where block g of 8 lies in cpu_int_block and cpu_act_block; 32 further on are its odd elements. */
 #define PLACE(g) ((g) / 4 * 128 + (g) % 2 * 64 + (g) / 2 % 2 * 16)
@@ -38,35 +40,80 @@ TARGET_DOTS static inline __m256 block_avx2(__m256 t, const BLOCK *b, const int1
     return _mm256_fmadd_ps(_mm256_set1_ps(scale_32(b)), _mm256_cvtepi32_ps(w[0]), t);
 }
 
-X86_DOTS float row_avx2(const BLOCK *b, const struct cpu_act_block *a, int64_t n)
+/* A row that ends within 256 has fewer groups: what follows it would meet zeros. */
+X86_DOTS float row_avx2(const BLOCK *b, const struct cpu_act_block *a, int64_t groups)
 {
     __m256 sum = _mm256_setzero_ps();
 
-    for (int64_t i = 0; i < n / 256; i++, b += 8, a++) {
+    for (; groups > 0; groups -= 8, b += 8, a++) {
         __m256 t = _mm256_setzero_ps();
 
         for (size_t k = 0; k < 8 * sizeof(BLOCK); k += 64)
             _mm_prefetch((const char *)b + AHEAD + k, _MM_HINT_T0);
 #define ADD(g) t = block_avx2(t, b + (g), a->q + PLACE(g));
-        ADD(0)
-        ADD(1)
-        ADD(2)
-        ADD(3)
-        ADD(4)
-        ADD(5)
-        ADD(6)
-        ADD(7)
+        if (groups >= 8) {
+            EACH_8(ADD)
+        } else
+            for (int g = 0; g < groups; g++)
+                ADD(g)
 #undef ADD
         sum = _mm256_fmadd_ps(_mm256_load_ps(a->scale), t, sum);
     }
     return x86_fold(sum);
 }
 
-TARGET_DOTS static void dots_avx2(float *y, const void *rows, int64_t row_bytes, int n_rows, const struct cpu_act_block *a,
-                                  int64_t n)
+TARGET_DOTS static void dots_avx2(float *y, const void *rows, int64_t row_bytes, int n_rows,
+                                  const struct cpu_act_block *a, int64_t n)
 {
+    (void)n;
     for (int r = 0; r < n_rows; r++)
-        y[r] = row_avx2((const void *)((const char *)rows + r * row_bytes), a, n);
+        y[r] = row_avx2((const void *)((const char *)rows + r * row_bytes), a, row_bytes / (int64_t)sizeof(BLOCK));
+}
+
+#ifndef WORDS_VNNI
+#define WORDS_VNNI group_words
+#endif
+
+X86_VNNI __m256 block_vnni(__m256 t, const BLOCK *b, float scale, const int16_t *q)
+{
+    __m256i w[2];
+
+    WORDS_VNNI(w, b);
+    w[0] = _mm256_dpwssd_epi32(_mm256_madd_epi16(w[0], x86_load32(q)), w[1], x86_load32(q + 32));
+    return _mm256_fmadd_ps(_mm256_set1_ps(scale), _mm256_cvtepi32_ps(w[0]), t);
+}
+
+X86_VNNI float row_vnni(const BLOCK *b, const struct cpu_act_block *a, int64_t groups)
+{
+    __m256 sum = _mm256_setzero_ps();
+
+    for (; groups > 0; groups -= 8, b += 8, a++) {
+        struct x86_lanes lanes;
+        float scale[8];
+        __m256 t = _mm256_setzero_ps();
+
+        for (size_t k = 0; k < 8 * sizeof(BLOCK); k += 64)
+            _mm_prefetch((const char *)b + AHEAD + k, _MM_HINT_T0);
+        lanes_take(&lanes, b);
+        _mm256_storeu_ps(scale, lanes.scale);
+#define ADD(g) t = block_vnni(t, b + (g), scale[g], a->q + PLACE(g));
+        if (groups >= 8) {
+            EACH_8(ADD)
+        } else
+            for (int g = 0; g < groups; g++)
+                ADD(g)
+#undef ADD
+        sum = _mm256_fmadd_ps(_mm256_load_ps(a->scale), t, sum);
+    }
+    return x86_fold(sum);
+}
+
+TARGET_VNNI static void dots_vnni(float *y, const void *rows, int64_t row_bytes, int n_rows,
+                                  const struct cpu_act_block *a, int64_t n)
+{
+    (void)n;
+    for (int r = 0; r < n_rows; r++)
+        y[r] = row_vnni((const void *)((const char *)rows + r * row_bytes), a, row_bytes / (int64_t)sizeof(BLOCK));
 }
 
 #define ZERO(j) __m256 t##j = _mm256_setzero_ps();

@@ -49,6 +49,16 @@ X86_WORDS void group_words(__m256i w[2], const struct quant_q5_0 *b)
     x86_split_signed(w, _mm256_sub_epi8(x86_five_bits(b->qs, b->qh), _mm256_set1_epi8(16)));
 }
 
+/* The same: 16 less where a fifth bit is not set. */
+X86_VNNI void words_vnni(__m256i w[2], const struct quant_q5_0 *b)
+{
+    __m256i v = x86_nibbles(b->qs);
+    uint32_t h;
+
+    memcpy(&h, b->qh, sizeof(h));
+    x86_split_signed(w, _mm256_mask_sub_epi8(v, ~h, v, _mm256_set1_epi8(16)));
+}
+
 X86_WORDS void lanes_take(struct x86_lanes *t, const struct quant_q5_0 *b)
 {
     x86_half_scales(t, b, sizeof(*b));
@@ -67,7 +77,8 @@ X86_WORDS __m256i lane_codes(const struct quant_q5_0 *b, int g, int h)
     return _mm256_or_si256(x86_nibble(x86_load_two(b[g].qs, b[g + 4].qs), h > 0), x86_sixteens(v));
 }
 
-#define BLOCK struct quant_q5_0
+#define BLOCK      struct quant_q5_0
+#define WORDS_VNNI words_vnni
 #include "cpu/formats/acts16_32_body.h"
 
 #define IN_256 8
@@ -133,6 +144,8 @@ X86_VBMI void fours_codes(__m512i v[4], const struct quant_q5_0 *b)
 #include "cpu/formats/acts8_vbmi_body.h"
 #endif
 
-const struct cpu_format cpu_format_q5_0 = {
-    .type = QUANT_q5_0, X86_DECODER.ints = ints, .bytes = bytes_scalar, X86_INTS_AVX2 X86_LANES X86_FOURS
-};
+const struct cpu_format cpu_format_q5_0 = { .type = QUANT_q5_0,
+                                            X86_DECODER.ints = ints,
+                                            .bytes = bytes_scalar,
+                                            X86_INTS_AVX2 X86_LANES.dots_vnni = dots_vnni,
+                                            X86_FOURS };

@@ -184,6 +184,7 @@ TARGET_AVX512 static inline void x86_look_up(float *lo, float *hi, const uint8_t
 /* Only inlined are their results registers; the compiler alone decides otherwise for some. */
 #define X86_WORDS TARGET_AVX2 __attribute__((always_inline)) static inline
 #define X86_DOTS  TARGET_DOTS __attribute__((always_inline)) static inline
+#define X86_VNNI  TARGET_VNNI __attribute__((always_inline)) static inline
 #define X86_WHOLE TARGET_AVX512 __attribute__((always_inline)) static inline
 
 /* Of formats with a code book: the places of entries, and bytes of signs. */
