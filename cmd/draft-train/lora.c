@@ -469,7 +469,7 @@ static const char *say_next(char *to, size_t n, const struct lora *l, const stru
     if (tune_left_open(set))
         (void)snprintf(to, n, "give more %s", time);
     else
-        (void)snprintf(to, n, "%s%s%s--keep-test names what has to be kept, and a larger %s allows to lose more",
+        (void)snprintf(to, n, "%s%s%s--keep-test names what has to be kept, and with a larger %s more may be lost",
                        l->job.report.verdict.cut_short ? "give more " : "", l->job.report.verdict.cut_short ? time : "",
                        l->job.report.verdict.cut_short ? ", as none was left to try less of its strength; " : "",
                        set->ruling == TUNE_BY_LIKELIHOOD ? "--forget"

@@ -81,7 +81,7 @@ poke() # FILE OFFSET BYTES
     cp a.gguf was
     try 4 train -o a.gguf --keep-batch 0 -v "${more[@]}"
     grep -q 'a.gguf: the old one stays: it forgets what is kept (.* nats a token more on .* items, where less than 0.05 may be: p = ' err
-    grep -q 'old answers; .*a larger --forget allows to lose more' err
+    grep -q 'old answers; .*a larger --forget more may be lost' err
     grep -q '^to learn: 8 items, 0 more after an empty thought, 0 further wordings; to test: 10 new items, 5 of what is kept; ' err
     grep -q '; to rehearse: [0-9]* of [0-9]* texts that the model wrote, 20 items to keep; [0-9]* parameters' err
     [ "$(grep -c '^at full strength: answers ' err) $(grep -c '^at 0.[0-9]* of its strength: ' err)" = '1 5' ]
