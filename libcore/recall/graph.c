@@ -10,6 +10,8 @@
 
 #include "recall/internal.h"
 
+enum { AHEAD = 2 };
+
 struct near {
     uint32_t text;
     float score;
@@ -57,6 +59,13 @@ static void meet_text(struct front *f, const struct graph *g, const float *v, ui
     f->n += f->n < WIDTH;
 }
 
+/* Vectors lie far from each other: the memory is asked for one before it is needed. */
+static void fetch_vector(const struct graph *g, uint64_t i)
+{
+    for (uint64_t k = 0; k < g->stride; k += LANES)
+        __builtin_prefetch(g->vector + i * g->stride + k);
+}
+
 /* From what f has: its texts' neighbours in the level, until no better ones are met. */
 static void spread(struct front *f, const struct graph *g, const float *v, int level)
 {
@@ -68,8 +77,11 @@ static void spread(struct front *f, const struct graph *g, const float *v, int l
             continue;
         }
         f->v[i].done = true;
-        for (int k = 0; k < links_max(level) && link[k] != NO_LINK; k++)
+        for (int k = 0; k < links_max(level) && link[k] != NO_LINK; k++) {
+            if (k + AHEAD < links_max(level) && link[k + AHEAD] != NO_LINK)
+                fetch_vector(g, link[k + AHEAD]);
             meet_text(f, g, v, link[k]);
+        }
         i = 0;
     }
 }
@@ -169,6 +181,9 @@ static void link_back(const struct graph *g, uint32_t to, uint32_t from, int lev
     }
     for (int i = 0; i <= max; i++) {
         const uint32_t text = i < max ? link[i] : from;
+
+        if (i + AHEAD < max)
+            fetch_vector(g, link[i + AHEAD]);
         const struct near x = { text, score_of(g, v, text), false };
         int at = i;
 
@@ -263,24 +278,31 @@ enum err_code recall_graph_make(struct graph *g, const struct progress *p, struc
 
 /* ---- going on from an old graph ---- */
 
-static void meet_candidate(struct near *v, int *n, const struct graph *g, uint32_t of, uint32_t text)
+/* Candidates, [n] that may be there twice, best first in v; how many. */
+static int meet_candidates(struct near *v, const struct graph *g, uint32_t of, const uint32_t *text, int n)
 {
-    int at = *n;
+    int n_met = 0;
 
-    if (text == of)
-        return;
-    for (int i = 0; i < *n; i++)
-        if (v[i].text == text)
-            return;
-    const struct near x = { text, score_of(g, g->vector + of * g->stride, text), false };
+    for (int i = 0; i < n; i++) {
+        int at = 0;
 
-    if (at == WIDTH && x.score <= v[at - 1].score)
-        return;
-    at -= at == WIDTH;
-    for (; at > 0 && x.score > v[at - 1].score; at--)
-        v[at] = v[at - 1];
-    v[at] = x;
-    *n += *n < WIDTH;
+        while (at < n_met && v[at].text != text[i])
+            at++;
+        if (i + AHEAD < n)
+            fetch_vector(g, text[i + AHEAD]);
+        if (at < n_met || text[i] == of)
+            continue;
+        const struct near x = { text[i], score_of(g, g->vector + of * g->stride, text[i]), false };
+
+        if (at == WIDTH && x.score <= v[at - 1].score)
+            continue;
+        at -= at == WIDTH;
+        for (; at > 0 && x.score > v[at - 1].score; at--)
+            v[at] = v[at - 1];
+        v[at] = x;
+        n_met += n_met < WIDTH;
+    }
+    return n_met;
 }
 
 /* The links that text i had as text `was`. In the place of those that are gone are the best of what these were linked
@@ -289,28 +311,23 @@ static void take_links(struct graph *g, const struct graph *old, const uint32_t 
                        int level)
 {
     const uint32_t *had = links_of(old, was, level);
-    uint32_t *link = links_of(g, i, level);
+    uint32_t *link = links_of(g, i, level), met[2 * LINKS * (2 * LINKS + 1)];
     struct near v[WIDTH + 1];
     const int max = links_max(level);
-    int kept = 0, n = 0, gone = 0;
+    int kept = 0, n = 0, n_had = 0;
 
-    for (int k = 0; k < max && had[k] != NO_LINK; k++)
-        if (now[had[k]] != NO_LINK)
-            link[kept++] = now[had[k]];
-        else
-            gone++;
-    if (gone == 0)
-        return;
-    for (int k = 0; k < kept; k++)
-        meet_candidate(v, &n, g, i, link[k]);
-    for (int k = 0; k < max && had[k] != NO_LINK; k++) {
+    for (; n_had < max && had[n_had] != NO_LINK; n_had++)
+        if (now[had[n_had]] != NO_LINK)
+            link[kept++] = met[n++] = now[had[n_had]];
+    for (int k = 0; kept < n_had && k < n_had; k++) {
         const uint32_t *next = links_of(old, had[k], level);
 
         for (int m = 0; now[had[k]] == NO_LINK && m < max && next[m] != NO_LINK; m++)
             if (now[next[m]] != NO_LINK)
-                meet_candidate(v, &n, g, i, now[next[m]]);
+                met[n++] = now[next[m]];
     }
-    choose_neighbours(g, v, n, link, max);
+    if (kept < n_had)
+        choose_neighbours(g, v, meet_candidates(v, g, i, met, n), link, max);
 }
 
 enum err_code recall_graph_go_on(struct graph *g, const struct graph *old, const uint32_t *was,

@@ -46,10 +46,11 @@ static int by_text(const void *a, const void *b)
     for (uint64_t i = 0; i < n; i += LANES) \
         for (int j = 0; j < LANES; j++) \
             sum[j] += a[i + (uint64_t)j] * b[i + (uint64_t)j]; \
-    for (int w = LANES / 2; w > 0; w /= 2) \
-        for (int j = 0; j < w; j++) \
-            sum[j] += sum[j + w]; \
-    return sum[0];
+    for (int j = 0; j < 8; j++) /* by constants, which stay in registers */ \
+        sum[j] += sum[j + 8]; \
+    for (int j = 0; j < 4; j++) \
+        sum[j] += sum[j + 4]; \
+    return (sum[0] + sum[2]) + (sum[1] + sum[3]);
 
 static float dot_plain(const float *a, const float *b, uint64_t n)
 {
