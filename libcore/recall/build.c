@@ -13,10 +13,9 @@ enum {
 
 /* A word of the index. */
 struct known {
-    uint64_t at; /* of its bytes, in words */
-    uint64_t hash;
-    uint64_t last; /* its latest use */
-    uint32_t n_texts;
+    uint64_t at;   /* of its bytes, in words */
+    uint64_t last; /* its latest use, which is in the text last_text */
+    uint32_t hash, last_text, n_texts;
     uint8_t n;
 };
 /* A word in one text. */
@@ -123,7 +122,7 @@ void recall_build_abort(struct recall_builder *b)
 }
 
 /* Where the word is, or where it would be. */
-static uint32_t *find_slot(const struct recall_builder *b, const char *word, size_t n, uint64_t hash)
+static uint32_t *find_slot(const struct recall_builder *b, const char *word, size_t n, uint32_t hash)
 {
     for (uint64_t i = hash;; i++) {
         uint32_t *slot = &b->slot[i & (b->n_slots - 1)];
@@ -162,7 +161,8 @@ static enum err_code add_use(void *ctx, const char *word, size_t n, struct err *
 {
     struct recall_builder *b = ctx;
     /* Nobody can choose words that have the same place. */
-    const uint64_t hash = io_hash((uintptr_t)b, word, n), n_known = b->known.n / sizeof(struct known);
+    const uint32_t hash = (uint32_t)io_hash((uintptr_t)b, word, n);
+    const uint64_t n_known = b->known.n / sizeof(struct known);
     const uint64_t last = b->use.n / sizeof(struct use);
 
     if (2 * (n_known + 1) > b->n_slots && grow_slots(b, e))
@@ -170,7 +170,7 @@ static enum err_code add_use(void *ctx, const char *word, size_t n, struct err *
     uint32_t *slot = find_slot(b, word, n, hash);
 
     if (*slot == NO_WORD) {
-        const struct known fresh = { b->words.n, hash, 0, 0, (uint8_t)n };
+        const struct known fresh = { b->words.n, 0, hash, 0, 0, (uint8_t)n };
 
         if (n_known == NO_WORD)
             return err_set(e, ERR_LIMIT, "more than %u words", NO_WORD);
@@ -180,14 +180,12 @@ static enum err_code add_use(void *ctx, const char *word, size_t n, struct err *
     }
     struct known *k = (struct known *)b->known.p + *slot;
 
-    if (k->n_texts > 0) {
-        struct use *before = (struct use *)b->use.p + k->last;
-
-        before->in.count += before->in.text == b->n;
-        if (before->in.text == b->n)
-            return ERR_OK;
+    if (k->n_texts > 0 && k->last_text == b->n) {
+        ((struct use *)b->use.p)[k->last].in.count++;
+        return ERR_OK;
     }
     k->last = last;
+    k->last_text = (uint32_t)b->n;
     k->n_texts++;
     return push_bytes(&b->use, &(struct use){ *slot, { (uint32_t)b->n, 1 } }, sizeof(struct use), e);
 }
