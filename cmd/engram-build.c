@@ -224,6 +224,8 @@ static void check_index(char *const *files)
         o.chunk = o.model.chunk;
         o.model.chunk = 0; /* steps of the model are as long as they are by default */
     }
+    if (o.faiss != NULL && o.vectors != NULL && strcmp(o.vectors, "none") == 0)
+        cli_usage("--vectors none and --faiss do not go together: there are no vectors");
     if (o.overlap > o.chunk / 2)
         cli_usage("--overlap %d: at most half of --chunk, %d", (int)o.overlap, (int)o.chunk / 2);
     if (cli_walk_check(&o.walk, &e))

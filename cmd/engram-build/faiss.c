@@ -43,11 +43,12 @@ enum err_code cli_faiss_check(const struct recall *r, const char *index, char *p
             return e->code;
     }
     if (io_map_open(&m, path, e))
-        return e->code;
+        return err_wrap(e, "%s: the file of its vectors (--bm25 does without)", index);
     same = m.size == i.outside_bytes && io_hash(0, m.data, m.size) == i.outside_sum;
     io_map_close(&m);
     return same ? ERR_OK
-                : err_set(e, ERR_FORMAT, "%s: wrong checksum: it is not what %s was written with", path, index);
+                : err_set(e, ERR_FORMAT, "%s: wrong checksum: it is not what %s was written with (--bm25 does without)",
+                          path, index);
 }
 
 uint32_t cli_faiss_how(const char *factory)

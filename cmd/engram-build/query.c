@@ -168,6 +168,8 @@ static enum err_code answer_query(struct query *q, struct str text, struct err *
         qsort(hits, (size_t)n, sizeof *hits, by_score);
     if (q->columns > 0 && q->number > 0)
         putchar('\n');
+    if (q->columns > 0 && n == 0)
+        cli_warn("no text has a word of the question");
     for (int i = 0; i < n && i < k; i++)
         if (q->columns > 0)
             print_hit(q, text, &hits[i]);
@@ -228,6 +230,9 @@ static enum err_code open_vectors(struct query *q, const char *path, struct err 
                        q->o->embedder != NULL ? "embedder" : "embed-command");
     if (i.outside_bytes == 0 && q->o->faiss != NULL)
         return err_set(e, ERR_FORMAT, "%s: --faiss: its vectors are not in a file of FAISS", path);
+    if (i.outside_bytes > 0 && q->o->flat)
+        return err_set(e, ERR_FORMAT,
+                       "%s: --flat: FAISS searches its vectors (--faiss nprobe=64 looks at more of them)", path);
     if (i.maker == RECALL_ELSEWHERE && q->o->embed_command == NULL)
         return err_set(e, ERR_FORMAT,
                        "%s: its vectors are from elsewhere: --embed-command makes a question's (--bm25 does without)",

@@ -29,6 +29,7 @@ struct rule {
 struct place {
     dev_t dev;
     ino_t ino;
+    bool read;
 };
 struct walk {
     const struct cli_walk_opts *o;
@@ -37,10 +38,10 @@ struct walk {
     struct cli_buf path, text;
     struct rule *rule; /* [n_rules] those of outer directories first */
     size_t n_rules, rules_cap;
-    struct place *seen; /* [n_seen] directories, where links are followed */
+    struct place *seen; /* [n_seen] what was named; where links are followed, all directories */
     size_t n_seen, seen_cap;
     size_t top; /* bytes of the path that was named, and a slash */
-    int64_t n_files, n_other;
+    int64_t n_files, n_other, n_ignored;
 };
 
 /* ---- patterns ---- */
@@ -256,6 +257,23 @@ static void warn_of(const struct walk *w, const struct err *e)
     cli_warn("%s: %s", w->path.p, e->msg);
 }
 
+/* Marks what is read only once: what was named, and with `add` also what was not. */
+static enum err_code was_read(struct walk *w, const struct stat *st, bool add, bool *read, struct err *e)
+{
+    size_t i = 0;
+
+    while (i < w->n_seen && (w->seen[i].dev != st->st_dev || w->seen[i].ino != st->st_ino))
+        i++;
+    *read = i < w->n_seen && w->seen[i].read;
+    if (i == w->n_seen && !add)
+        return ERR_OK;
+    if (i == w->n_seen && memory_room(&w->seen, &w->seen_cap, i + 1, sizeof *w->seen, e))
+        return e->code;
+    w->n_seen += i == w->n_seen;
+    w->seen[i] = (struct place){ st->st_dev, st->st_ino, true };
+    return ERR_OK;
+}
+
 /* The file's text, and its time before it was read: if it changes meanwhile, the next run sees that. */
 static enum err_code read_text(struct walk *w, int fd, const char *name, char **form, int64_t *time_ns, bool *is_text,
                                struct err *e)
@@ -265,12 +283,13 @@ static enum err_code read_text(struct walk *w, int fd, const char *name, char **
     struct stat st;
     size_t stem;
     const char *command = filter_of(w, name, &stem);
+    bool read;
 
     *is_text = false;
     w->text.n = 0;
     if (fstat(fd, &st) != 0)
         return err_errno(e, ERR_IO, errno, "cannot look at it");
-    if (!S_ISREG(st.st_mode))
+    if (!S_ISREG(st.st_mode) || was_read(w, &st, false, &read, e) || read)
         return ERR_OK;
     *time_ns = io_changed_ns(&st);
     if (command != NULL ? cli_child_run(command, fd, (struct str){ 0 }, &w->text, FILE_BYTES_MAX, CLI_CHILD_SECONDS, e)
@@ -388,26 +407,6 @@ static enum err_code read_ignore(struct walk *w, int dir, struct err *e)
     return code;
 }
 
-/* A directory that links lead to again is not walked again. */
-static enum err_code was_seen(struct walk *w, int fd, bool *seen, struct err *e)
-{
-    struct stat st;
-
-    *seen = false;
-    if (!w->o->follow)
-        return ERR_OK;
-    if (fstat(fd, &st) != 0)
-        return err_errno(e, ERR_IO, errno, "cannot look at it");
-    for (size_t i = 0; i < w->n_seen && !*seen; i++)
-        *seen = w->seen[i].dev == st.st_dev && w->seen[i].ino == st.st_ino;
-    if (*seen)
-        return ERR_OK;
-    if (memory_room(&w->seen, &w->seen_cap, w->n_seen + 1, sizeof *w->seen, e))
-        return e->code;
-    w->seen[w->n_seen++] = (struct place){ st.st_dev, st.st_ino };
-    return ERR_OK;
-}
-
 static enum err_code walk_name(struct walk *w, int dir, const char *name, int depth, struct err *e)
 {
     const int links = w->o->follow ? 0 : O_NOFOLLOW;
@@ -421,8 +420,10 @@ static enum err_code walk_name(struct walk *w, int dir, const char *name, int de
         w->n_other++;
         return ERR_OK;
     }
-    if (is_excluded(w, name, directory) || is_ignored(w, name, directory))
+    if (is_excluded(w, name, directory) || is_ignored(w, name, directory)) {
+        w->n_ignored++;
         return ERR_OK;
+    }
     const int fd =
         openat(dir, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | links | (directory ? O_DIRECTORY : 0));
 
@@ -442,12 +443,18 @@ static enum err_code walk_dir(struct walk *w, int fd, int depth, struct err *e)
     const size_t n_rules = w->n_rules, n_path = w->path.n;
     char **name = NULL;
     size_t n = 0;
-    bool seen = false;
+    bool read = false;
     int names_fd = -1;
-    enum err_code code = depth > DEPTH_MAX ? err_set(e, ERR_LIMIT, "lies deeper than %d directories", DEPTH_MAX)
-                                           : was_seen(w, fd, &seen, e);
+    struct stat st;
+    enum err_code code = ERR_OK;
 
-    if (code == ERR_OK && !seen && (names_fd = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
+    if (depth > DEPTH_MAX)
+        code = err_set(e, ERR_LIMIT, "lies deeper than %d directories", DEPTH_MAX);
+    else if (fstat(fd, &st) != 0)
+        code = err_errno(e, ERR_IO, errno, "cannot look at it");
+    else
+        code = was_read(w, &st, w->o->follow, &read, e);
+    if (code == ERR_OK && !read && (names_fd = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
         code = err_errno(e, ERR_IO, errno, "cannot open");
     if (names_fd >= 0)
         code = read_names(w, names_fd, &name, &n, e);
@@ -474,6 +481,20 @@ static enum err_code walk_dir(struct walk *w, int fd, int depth, struct err *e)
     w->path.p[n_path] = '\0';
     close(fd);
     return code;
+}
+
+/* What is named twice, or lies in a directory that is named, too, is read once. */
+static enum err_code see_names(struct walk *w, char *const *paths, struct err *e)
+{
+    struct stat st;
+    bool read;
+
+    for (int i = 0; paths[i] != NULL; i++)
+        if (stat(paths[i], &st) == 0 && was_read(w, &st, true, &read, e))
+            return e->code;
+    for (size_t i = 0; i < w->n_seen; i++)
+        w->seen[i].read = false;
+    return ERR_OK;
 }
 
 static enum err_code walk_path(struct walk *w, const char *path, struct err *e)
@@ -530,12 +551,19 @@ enum err_code cli_walk_check(const struct cli_walk_opts *o, struct err *e)
 enum err_code cli_walk(const struct cli_walk_opts *o, char *const *paths, cli_walk_fn *fn, void *ctx, struct err *e)
 {
     struct walk w = { .o = o, .fn = fn, .ctx = ctx };
-    enum err_code code = ERR_OK;
+    char left_out[120];
+    enum err_code code = see_names(&w, paths, e);
 
     for (int i = 0; code == ERR_OK && paths[i] != NULL; i++)
         code = walk_path(&w, paths[i], e);
-    if (code == ERR_OK)
-        cli_note("%lld files; %lld others are no text, links or devices", (long long)w.n_files, (long long)w.n_other);
+    if (code == ERR_OK) {
+        snprintf(left_out, sizeof left_out, "left out: %lld (no text, links, devices), %lld (ignored or excluded)",
+                 (long long)w.n_other, (long long)w.n_ignored);
+        if (w.n_files == 0)
+            code = err_set(e, ERR_ARG, "no file with text, so there is no index; %s", left_out);
+        else
+            cli_note("files: %lld; %s", (long long)w.n_files, left_out);
+    }
     drop_rules(&w, 0);
     free(w.rule);
     free(w.seen);

@@ -16,7 +16,7 @@ files() { index "$@" && hits common | jq -r .file | sort | tr '\n' ' '; }
     printf '{"text":"object common","id":7}\n[1]\n' > d/sub/o.jsonl
     printf 'common' | tee d/.hidden/a d/.b > /dev/null
     try 0 index -v d
-    grep -q '5 files; 0 others' err
+    grep -q 'files: 5; left out: 0 (no text' err
     hits common > all
     [ "$(jq -r '"\(.file):\(.line) \(.heading)"' all | sort | tr '\n' ';')" = "d/a.txt:1 null;d/b.md:4 Top > Deep;$(
         )d/sub/c.html:2 Page > Head;d/sub/o.jsonl:1 null;d/sub/tool.1:4 TOOL(1) > OPTIONS;" ]
@@ -58,6 +58,7 @@ files() { index "$@" && hits common | jq -r .file | sort | tr '\n' ' '; }
     jq -es 'length == 1 and .[0].line == 3 and (.[0].text | endswith("\nparrots"))' out
     on_terminal x.index 'which tool counts parrots?'
     [ "$(cat shown)" = 'd/z.md:3: zorbl: a ?[31mtool that counts' ]
+    on_terminal x.index qvixt && grep -q 'no text has a word of the question' shown
     on_terminal --snippet x.index 'which tool counts parrots?'
     [ "$(cat shown)" = 'd/z.md:3: zorbl: a ?[31mtool that counts parrots' ]
     on_terminal x.index bells
@@ -130,13 +131,18 @@ files() { index "$@" && hits common | jq -r .file | sort | tr '\n' ' '; }
     ln -s dangling d/dangling2
     { head -c 3000000 /dev/zero | tr '\0' x; echo ' common'; } > d/long
     try 0 index -v d
-    grep -q '3 files; 6 others' err
+    grep -q 'files: 3; left out: 6 (' err
     hits common | jq -s . > all
     jq -e 'map(.file) | sort == ["d/a\nb/c\td", "d/long"]' all
     touch -d 2400-01-01 d/long # more nanoseconds than a number holds
     index d
     hits common | jq -se 'map(select(.file == "d/long").time >= "2038") == [true]'
-    try 2 chimere-engram-build index --vectors none -o y.index --exclude '*' d # nothing is left
+    fails 2 'no file with text' chimere-engram-build index --vectors none -o y.index --exclude '*' d # nothing is left
+    mkdir nothing && fails 2 'left out: 0 (no text' chimere-engram-build index --vectors none -o y.index nothing
+    fails 2 'there are no vectors' chimere-engram-build index --vectors none --faiss Flat -o y.index d
+    # what is named twice, or lies in what is named
+    mkdir -p t/u && echo common > t/u/a && echo common > t/b
+    [ "$(files t/b t t/u t/u/a t/../t)" = 't/b t/u/a ' ] && [ "$(files t/u t)" = 't/b t/u/a ' ]
     [ "$(id -u)" -eq 0 ] || {
         echo common > d/closed/a; echo common > d/no; chmod 0 d/closed d/no
         try 0 index d

@@ -325,6 +325,7 @@ ZGV2L3N0ZGluABYgEDFtHXIov0u4nLyRlfGPlUw/RDGV3EqNS5IoJdOVHQLS3WV3KNDzzc7Ocr7yGSgS
         [ "$(ask -p aaab | sed 's/,[^]]*//g')" = "$(sed 's/,[^]]*//g' ours)" ]
     done
     ask -p aaab --faiss efSearch=9
+    fails 3 'FAISS searches its vectors' chimere-engram-build query --flat --embed-command ./embed -p aaab x.index
     chimere-engram-build check x.index x.index.1
     # files that no version needs are removed
     [ "$(ls x.index.*.faiss | wc -l)" -eq 4 ]
