@@ -42,8 +42,6 @@ X86_VBMI void fours_scale(struct cpu_code_block *u, const struct quant_iq4_nl *b
 #include "cpu/formats/acts8_vbmi_body.h"
 #endif
 
-const struct cpu_format cpu_format_iq4_nl = { .type = QUANT_iq4_nl,
-                                              X86_DECODERS.ints = ints,
-                                              .bytes = bytes_scalar,
-                                              X86_INTS_AVX2 X86_LANES.dots_vnni = dots_vnni,
-                                              X86_FOURS };
+const struct cpu_format cpu_format_iq4_nl = {
+    .type = QUANT_iq4_nl, X86_DECODERS.ints = ints, .bytes = bytes_scalar, X86_INTS_32 X86_LANES X86_FOURS
+};

@@ -59,8 +59,6 @@ X86_VBMI void fours_scale(struct cpu_code_block *u, const struct quant_mxfp4 *b)
 #include "cpu/formats/acts8_vbmi_body.h"
 #endif
 
-const struct cpu_format cpu_format_mxfp4 = { .type = QUANT_mxfp4,
-                                             X86_DECODERS.ints = ints,
-                                             .bytes = bytes_scalar,
-                                             X86_INTS_AVX2 X86_LANES.dots_vnni = dots_vnni,
-                                             X86_FOURS };
+const struct cpu_format cpu_format_mxfp4 = {
+    .type = QUANT_mxfp4, X86_DECODERS.ints = ints, .bytes = bytes_scalar, X86_INTS_32 X86_LANES X86_FOURS
+};

@@ -99,8 +99,6 @@ X86_VBMI void fours_codes(__m512i v[4], const struct quant_q4_0 *b)
 #include "cpu/formats/acts8_vbmi_body.h"
 #endif
 
-const struct cpu_format cpu_format_q4_0 = { .type = QUANT_q4_0,
-                                            X86_DECODERS.ints = ints,
-                                            .bytes = bytes_scalar,
-                                            X86_INTS_AVX2 X86_LANES.dots_vnni = dots_vnni,
-                                            X86_FOURS };
+const struct cpu_format cpu_format_q4_0 = {
+    .type = QUANT_q4_0, X86_DECODERS.ints = ints, .bytes = bytes_scalar, X86_INTS_32 X86_LANES X86_FOURS
+};

@@ -159,5 +159,4 @@ X86_VBMI __m512i columns_code(const char *head, const char *part, int g, const i
 const struct cpu_format cpu_format_q8_0 = { .type = QUANT_q8_0,
                                             X86_DECODERS.ints = ints,
                                             .bytes = bytes_scalar,
-                                            X86_INTS_AVX2 X86_LANES.dots_vnni = dots_vnni,
-                                            X86_FOURS X86_COLUMNS X86_LAID };
+                                            X86_INTS_32 X86_LANES X86_FOURS X86_COLUMNS X86_LAID };

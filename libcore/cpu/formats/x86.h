@@ -18,6 +18,7 @@
 #define X86_DECODER   .decode_avx2 = decode_avx2,
 #define X86_DECODERS  X86_DECODER.decode_avx512 = decode_avx512,
 #define X86_INTS_AVX2 .ints_avx2 = ints_avx2, .dots_avx2 = dots_avx2, .tile_avx2 = tile_avx2,
+#define X86_INTS_32   X86_INTS_AVX2.dots_vnni = dots_vnni,
 #define X86_LANES \
     .dots_i8_avx2 = dots_i8_avx2, .two_i8_avx2 = two_i8_avx2, .low = LOW, .span = SPAN, .codes_avx2 = codes_avx2,
 #define X86_FOURS   .dots_i8_vbmi = dots_i8_vbmi, .dots_i8_near = dots_i8_near, .pair_vbmi = pair_vbmi,
@@ -649,6 +650,7 @@ TARGET_AVX512 static inline __m512 x86_times(__m128i v, float f)
 #define X86_DECODERS
 #define X86_INTS
 #define X86_INTS_AVX2
+#define X86_INTS_32
 #define X86_LANES
 #define X86_FOURS
 #define X86_COLUMNS
