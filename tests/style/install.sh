@@ -21,6 +21,7 @@ env -u CHIMERE_MODEL "$dir/usr/bin/chimere-run" --inspect > "$dir/inspect"
 grep -q chimere-nano "$dir/inspect"
 for f in k8s/kustomization.yaml k8s/deployment.yaml; do [ -s "$dir/usr/share/chimere/$f" ] || { echo "$f is missing"; exit 1; }; done
 for f in score pairs paraphrase; do "$dir/usr/share/chimere/jobs/$f" < /dev/null; done
+if grep -r /usr/local/share "$dir/usr/share/man"; then echo "a manual names files where they are not"; exit 1; fi
 [ -x "$dir/usr/share/chimere/convert" ] || { echo "share/chimere/convert is no program"; exit 1; }
 # As a unit starts it: without an environment.
 [ "$(env -i "$dir/usr/share/chimere/jobs/nightly" -d "$dir/none" status 2>&1)" = 'nightly: there is nothing yet: nightly init' ]
