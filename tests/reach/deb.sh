@@ -50,9 +50,10 @@ units()
 (
     rm -rf "$REACH/units" && dpkg-deb -x "$out"/chimere_*.deb "$REACH/units" || return 1
     cd "$REACH/units/usr/lib/systemd/user" && [ "$(ls | wc -l)" -ge 8 ] &&
-        ! grep -r '@PREFIX@\|Exec.*/usr/local' . && grep -q '^ExecStart="/usr/bin/chimere-serve-stdio' chimere.service
+        ! grep -r '@PREFIX@\|Exec.*/usr/local' . && ! zgrep '/usr/local/share' ../../../share/man/man?/* &&
+        grep -q '^ExecStart="/usr/bin/chimere-serve-stdio' chimere.service
 )
-try "units are in usr/lib/systemd/user and name /usr/bin" units
+try "units are in usr/lib/systemd/user, they and the manuals name /usr" units
 
 # The version before: these files and one more, with a lower number.
 older()
