@@ -35,22 +35,35 @@ missing() # TOPIC: packages that it needs here
     for p in $(key=packages of "$1"); do dpkg-query -W "$p" > /dev/null 2>&1 || printf ' %s' "$p"; done
     for p in $(key=pypi of "$1"); do python3 -m pip show -q "$p" > /dev/null 2>&1 || printf ' %s' "$p"; done
 }
+topic() # TOPIC: its log ends with its count and how long it took
+{
+    local start=$SECONDS
+    if [ -z "$(key=packages of "$1"; key=pypi of "$1")" ]; then
+        timeout 3600 bash "tests/reach/$1.sh"
+    elif [ -n "$inside" ]; then
+        timeout 3600 sh share/root.sh run "$inside" env -C /src BIN=/src/bin bash "tests/reach/$1.sh"
+    elif [ -n "$(missing "$1")" ]; then
+        echo "reach/$1: skipped: not installed:$(missing "$1")"
+    else
+        timeout 3600 bash "tests/reach/$1.sh"
+    fi < /dev/null > "$REACH/$1.log" 2>&1
+    tail -n 1 "$REACH/$1.log" | grep -q "^reach/$1: " || echo "reach/$1: 0 passed, 1 failed: it ended without a count" >> "$REACH/$1.log"
+    echo "reach/$1 took $((SECONDS - start)) s" >> "$REACH/$1.log"
+}
+lane() { local t; for t; do topic "$t"; cat "$REACH/$t.log"; done; }
+# Those of the common root, which wait for much of their time, beside those that make their own.
+common=() own=()
+for t; do
+    if [ -n "$inside" ] && [ -n "$(key=packages of "$t"; key=pypi of "$t")" ]; then common+=("$t"); else own+=("$t"); fi
+done
+lane "${common[@]}" &
+lane "${own[@]}"
+wait
 good=0 bad=0 skipped=0
 for t; do
-    start=$SECONDS
-    if [ -z "$(key=packages of "$t"; key=pypi of "$t")" ]; then
-        timeout 3600 bash "tests/reach/$t.sh"
-    elif [ -n "$inside" ]; then
-        timeout 3600 sh share/root.sh run "$inside" env -C /src BIN=/src/bin bash "tests/reach/$t.sh"
-    elif [ -n "$(missing "$t")" ]; then
-        echo "reach/$t: skipped: not installed:$(missing "$t")"
-    else
-        timeout 3600 bash "tests/reach/$t.sh"
-    fi < /dev/null 2>&1 | tee "$REACH/$t.log"
-    read -r b g s < <(tail -n 1 "$REACH/$t.log" | sed -nE "s|^reach/$t: ([0-9]+) passed, ([0-9]+) failed.*|\2 \1 0|p; s|^reach/$t: skipped: .*|0 0 1|p") ||
-        { echo "reach/$t: 0 passed, 1 failed: it ended without a count"; b=1 g=0 s=0; }
+    b=1 g=0 s=0
+    read -r b g s < <(sed -nE "s|^reach/$t: ([0-9]+) passed, ([0-9]+) failed.*|\2 \1 0|p; s|^reach/$t: skipped: .*|0 0 1|p" "$REACH/$t.log")
     good=$((good + g)) bad=$((bad + b)) skipped=$((skipped + s))
-    echo "reach/$t took $((SECONDS - start)) s"
 done
-echo "$good passed, $bad failed, $skipped skipped"
+echo "$good passed, $bad failed, $skipped skipped in $SECONDS s, processor time $(times | tail -n 1)"
 exit $((bad > 0))
