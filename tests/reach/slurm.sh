@@ -159,7 +159,7 @@ sweep()
     local job
     mkdir -p sweep
     zstd -dqf "$here/tests/golden/models/qwen35moe-a.gguf.zst" -o sweep/source
-    head -c 3000 "$here/share/eval/heldout-docs.txt" > sweep/text
+    zstd -dcq "$here/share/eval/heldout-docs.txt.zst" | head -c 3000 > sweep/text
     printf 'default q8_0\nffn = q4_0\n' > sweep/mine.recipe
     chimere-quantize -q --measure sweep/losses --method probes --random --tokens 64 sweep/source
     job=$(submit --array=1-4 -c 1 --mem=500M "$pipelines/sweep-slurm.sh" sweep/source sweep/text sweep q8_0 sweep/mine.recipe size=500000 no_type)
