@@ -126,9 +126,9 @@ struct cli_run {
     double start_ms, first_ms; /* from then until the file is open, and until the first token; 0: not yet */
     double from_ms, prompt_ms, decode_ms;
     double from_cpu_ms, decode_cpu_ms; /* the same in processor time of all threads */
-    struct cli_verifier *verifier; /* NULL: none */
-    json_t *search, *verified;     /* what is told of several answers, and of --verify; NULL: nothing */
-    bool unproven;                 /* --strict: the answer scored too low */
+    struct cli_verifier *verifier;     /* NULL: none */
+    json_t *search, *verified;         /* what is told of several answers, and of --verify; NULL: nothing */
+    bool unproven;                     /* --strict: the answer scored too low */
 };
 
 /* The prompt, or what it begins with as long as nothing is asked. */
