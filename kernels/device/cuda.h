@@ -171,12 +171,16 @@ struct lookup {
     unsigned char *host, *dev;
 };
 
-/* Rows on their way to another device, in pinned memory (cuda_pass()); need: bytes of the largest that a measured step
- * passes on. Those of a step lie side by side while there is room. */
+/* Rows on their way to another device, in pinned memory (cuda_pass()), which has places that are used in turn; need:
+ * bytes of the largest that a measured step passes on. */
+enum { PASSES = 4 };
 struct passing {
-    size_t need, cap, used;
+    size_t need, cap; /* of a place */
     unsigned char *pinned;
-    cudaEvent_t done; /* they are there */
+    unsigned turn, turn_taken;
+    cudaEvent_t full[PASSES];  /* the rows of a place are there */
+    cudaEvent_t taken[PASSES]; /* in turn: this device has what it was passed */
+    cudaEvent_t empty[PASSES]; /* that of the device which had the place's last rows; NULL: nobody had any */
 };
 
 struct weight_block {

@@ -33,7 +33,6 @@ static void begin_step(void *ctx)
     struct cuda *c = (struct cuda *)ctx;
 
     cuda_flush(c);
-    c->passing.used = 0;
     c->in_step = true;
 }
 

@@ -259,27 +259,36 @@ static void ensure_ws(struct cuda *c, size_t n)
 
 void cuda_pass_close(struct cuda *c)
 {
-    (void)cudaFreeHost(c->passing.pinned);
-    if (c->passing.done != NULL)
-        (void)cudaEventDestroy(c->passing.done);
-    c->passing.pinned = NULL;
-    c->passing.done = NULL;
-    c->passing.cap = c->passing.used = 0;
+    struct passing *p = &c->passing;
+
+    (void)cudaFreeHost(p->pinned);
+    for (int i = 0; i < PASSES; i++) {
+        if (p->full[i] != NULL)
+            (void)cudaEventDestroy(p->full[i]);
+        if (p->taken[i] != NULL)
+            (void)cudaEventDestroy(p->taken[i]);
+    }
+    *p = (struct passing){ .need = p->need };
 }
 
-/* Nothing is on its way. Two of the largest, for what goes beside the rows. */
+static void pass_event(struct cuda *c, cudaEvent_t *event)
+{
+    if (*event == NULL)
+        TRY(c, cudaEventCreateWithFlags(event, cudaEventDisableTiming));
+}
+
+/* Nothing is on its way. */
 static void pass_reserve(struct cuda *c)
 {
     struct passing *p = &c->passing;
-    const size_t all = 2 * round_up(p->need, 256);
+    const size_t each = round_up(p->need, 256);
 
-    if (all <= p->cap || c->dry_run)
+    if (each <= p->cap || c->dry_run)
         return;
-    cuda_pass_close(c);
-    TRY(c, cudaMallocHost((void **)&p->pinned, all));
-    TRY(c, cudaEventCreateWithFlags(&p->done, cudaEventDisableTiming));
-    if (c->bad == cudaSuccess)
-        p->cap = all;
+    (void)cudaFreeHost(p->pinned);
+    p->pinned = NULL;
+    TRY(c, cudaMallocHost((void **)&p->pinned, PASSES * each));
+    p->cap = c->bad == cudaSuccess ? each : 0;
 }
 
 bool cuda_reserve(void *ctx)
@@ -440,7 +449,7 @@ static void hand_on(struct cuda *c)
 }
 
 /* Through pinned memory: neither device has to reach the other's. The host waits for neither, but for its own part of
- * what `from` computes, and where one step passes on more than there is room for. */
+ * what `from` computes; `from` waits where all places have rows that nobody has taken yet. */
 void cuda_pass(void *from, void *to, struct tensor y, struct tensor x)
 {
     struct cuda *a = (struct cuda *)from, *b = (struct cuda *)to;
@@ -453,25 +462,36 @@ void cuda_pass(void *from, void *to, struct tensor y, struct tensor x)
     }
     hand_on(b); /* that used the memory of y */
     hand_on(a);
-    if (p->cap - p->used < n) {
+    if (p->cap < n) {
         serve(a);
         TRY(a, cudaStreamSynchronize(a->stream));
+        (void)cudaSetDevice(b->id);
         TRY(b, cudaStreamSynchronize(b->stream));
-        p->used = 0;
+        (void)cudaSetDevice(a->id);
         p->need = n > p->need ? n : p->need;
         pass_reserve(a);
     }
+    const unsigned at = p->turn++ % PASSES;
+    unsigned char *place = p->pinned + at * p->cap;
+    cudaEvent_t *taken = &b->passing.taken[b->passing.turn_taken++ % PASSES];
+    pass_event(a, &p->full[at]);
     if (a->bad != cudaSuccess)
         return;
-    TRY(a, cudaMemcpyAsync(p->pinned + p->used, x.data, n, cudaMemcpyDeviceToHost, a->stream));
-    TRY(a, cudaEventRecord(p->done, a->stream));
+    if (p->empty[at] != NULL)
+        TRY(a, cudaStreamWaitEvent(a->stream, p->empty[at], 0));
+    TRY(a, cudaMemcpyAsync(place, x.data, n, cudaMemcpyDeviceToHost, a->stream));
+    TRY(a, cudaEventRecord(p->full[at], a->stream));
     a->under_way = true;
     serve(a);
     (void)cudaSetDevice(b->id);
-    TRY(b, cudaStreamWaitEvent(b->stream, p->done, 0));
-    TRY(b, cudaMemcpyAsync(y.data, p->pinned + p->used, n, cudaMemcpyHostToDevice, b->stream));
+    pass_event(b, taken);
+    if (b->bad != cudaSuccess)
+        return;
+    TRY(b, cudaStreamWaitEvent(b->stream, p->full[at], 0));
+    TRY(b, cudaMemcpyAsync(y.data, place, n, cudaMemcpyHostToDevice, b->stream));
+    TRY(b, cudaEventRecord(*taken, b->stream));
     b->under_way = true;
-    p->used += round_up(n, 256);
+    p->empty[at] = *taken;
 }
 
 bool cuda_fetch(struct cuda *c, void *to, const void *from, size_t n)

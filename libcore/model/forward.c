@@ -13,32 +13,33 @@ static struct tensor rows_at(float *data, int64_t ne0, int64_t ne1)
 }
 
 /* Copies the residual stream for tests. */
-static float *note_hidden(struct dev *d, const struct model_step *st, float *hidden, struct tensor x)
+static float *note_hidden(const struct step *s, const struct model_step *st, float *hidden, struct tensor x)
 {
-    size_t n = (size_t)x.ne[0] * (size_t)x.ne[1];
+    const int64_t n_embd = x.ne[0];
 
     if (st->hidden == NULL)
         return NULL;
-    dev_copy(d, hidden, x.data, n * sizeof *hidden);
-    return hidden + n;
+    dev_copy(s->d, hidden + s->first * n_embd, x.data, (size_t)(n_embd * x.ne[1]) * sizeof *hidden);
+    return hidden + st->rows->n * n_embd;
 }
 
 /* Where the rows after a layer are to stay; data NULL: nowhere. */
-static struct tensor tap_of(const struct model_step *st, int tap, int layer, int64_t n_embd, int64_t n)
+static struct tensor tap_of(const struct step *s, const struct model_step *st, int tap, int layer)
 {
     const struct model_taps *t = st->taps;
+    const int64_t n_embd = s->m->plan.n_embd;
     struct tensor none = { .type = QUANT_f32 };
 
     if (t == NULL || t->layer[tap] != layer)
         return none;
-    return rows_at(t->rows + (int64_t)tap * t->rows_max * n_embd, n_embd, n);
+    return rows_at(t->rows + ((int64_t)tap * t->rows_max + s->first) * n_embd, n_embd, s->rows->n);
 }
 
 /* The drafter is on the last device. */
 static void keep_taps(const struct step *s, const struct model_step *st, int layer, struct tensor x)
 {
     for (int i = 0; st->taps != NULL && i < st->taps->n; i++) {
-        struct tensor to = tap_of(st, i, layer, x.ne[0], x.ne[1]);
+        struct tensor to = tap_of(s, st, i, layer);
 
         if (to.data == NULL)
             continue;
@@ -230,25 +231,25 @@ static bool is_early(const struct model *m, int layer)
     return layer == first[0] + (first[1] - first[0] - 1) / 10;
 }
 
-/* False: the step was given up. */
-static bool walk_layers(struct step *s, const struct model_step *st)
+/* x: the rows after the last layer, there. False: the step was given up. */
+static bool walk_layers(struct step *s, const struct model_step *st, struct tensor *out)
 {
     const struct model *m = s->m;
     struct dev *d = s->d = m->part[0];
-    int64_t n_embd = m->plan.n_embd, width = arch_plan_width(&m->plan);
-    struct tensor x = dev_scratch(d, width, st->rows->n), last = dev_scratch(m->dev, n_embd, st->rows->n);
+    const int64_t n = s->rows->n, n_embd = m->plan.n_embd, width = arch_plan_width(&m->plan);
+    struct tensor x = dev_scratch(d, width, n);
     float *hidden = st->hidden;
 
-    op_embed(d, op_cols(x, 0, n_embd), m->embd, st->rows->token, NULL, m->plan.embd_scale);
+    op_embed(d, op_cols(x, 0, n_embd), m->embd, s->rows->token, NULL, m->plan.embd_scale);
     if (s->adapt != NULL)
-        model_adapt_embd(s, op_cols(x, 0, n_embd), st->rows->token);
+        model_adapt_embd(s, op_cols(x, 0, n_embd), s->rows->token);
     for (int j = 1; j < m->plan.streams.n; j++)
         op_heads_pick(d, op_cols(x, j * n_embd, n_embd), x, n_embd, n_embd, 0);
     if (m->plan.front) {
-        s->beside = dev_scratch(d, 2 * n_embd, st->rows->n);
+        s->beside = dev_scratch(d, 2 * n_embd, n);
         op_heads_pick(d, op_cols(s->beside, n_embd, n_embd), x, n_embd, n_embd, 0);
     }
-    hidden = note_hidden(d, st, hidden, x);
+    hidden = note_hidden(s, st, hidden, x);
     for (int i = 0; i < m->plan.n_layer; i++) {
         if (dev_stopped(d))
             return false;
@@ -257,33 +258,39 @@ static bool walk_layers(struct step *s, const struct model_step *st)
         const size_t mark = dev_mark(d);
 
         model_layer(s, i, x);
-        hidden = note_hidden(d, st, hidden, x);
+        hidden = note_hidden(s, st, hidden, x);
         keep_taps(s, st, i, x);
         dev_release(d, mark);
         if (is_early(m, i))
             dev_submit(d);
     }
+    const size_t mark = dev_mark(d);
     if (st->hidden != NULL) {
+        struct tensor last = dev_scratch(d, n_embd, n);
+
         final_rows(s, last, x);
-        (void)note_hidden(d, st, hidden, last);
+        (void)note_hidden(s, st, hidden, last);
     }
     for (int i = 0; st->taps != NULL && i < st->taps->n; i++) {
-        struct tensor to = tap_of(st, i, m->plan.n_layer, n_embd, st->rows->n);
+        struct tensor to = tap_of(s, st, i, m->plan.n_layer);
 
         if (to.data != NULL)
             final_rows(s, to, x);
     }
-    if (st->n_pick == 0)
-        return !dev_stopped(d);
-    last.ne[1] = st->n_pick;
-    if (!picks_all(st)) {
-        struct tensor some = width == n_embd ? last : dev_scratch(d, width, st->n_pick);
+    dev_release(d, mark);
+    *out = x;
+    return !dev_stopped(d);
+}
 
-        op_rows_pick(d, some, x, st->pick);
-        x = some;
-    }
+/* Logits of the rows x, and what is to be found in them. */
+static void head(const struct step *s, const struct model_step *st, struct tensor x)
+{
+    const struct model *m = s->m;
+    struct dev *d = s->d;
     struct step picked = *s; /* whose rows have other lists of adapters */
     struct model_adapt adapt = { 0 };
+    struct tensor last = dev_scratch(d, m->plan.n_embd, x.ne[1]);
+
     if (s->adapt != NULL) {
         adapt = (struct model_adapt){ s->adapt->of, s->adapt->picked, s->adapt->picked };
         picked.adapt = &adapt;
@@ -299,7 +306,6 @@ static bool walk_layers(struct step *s, const struct model_step *st)
         op_top(d, st->digest, logits, st->top);
     if (st->answer != NULL)
         dev_fetch(d, st->answer, st->digest, (size_t)st->n_pick * op_top_bytes(st->top));
-    return !dev_stopped(d);
 }
 
 /* Where rows can be undone, all that recurrent layers are not to take into their base are logged, and they take the
@@ -337,38 +343,185 @@ static void may_stop(const struct model *m, bool (*stop)(void))
         dev_may_stop(m->part[i], stop);
 }
 
+/* ---- pieces ----
+ *
+ * With several devices a long step goes through them in pieces, so that one device has the next piece while another
+ * one has this. Bytes do not depend on it: it is as if there were a step for each. */
+
+/* Rows of a piece, of which a GPU needs many to be quick. */
+static int piece_rows(const struct model *m, int n)
+{
+#ifdef CHIMERE_TEST
+    const int least = 1;
+#else
+    const int least = dev_is_host(m->dev) ? 1 : 1024;
+#endif
+    const int n_piece = m->n_dev == 1 ? 1 : MODEL_DEV_PIECES * m->n_dev, each = (n + n_piece - 1) / n_piece;
+
+    return each > least ? each : least;
+}
+
+/* Where a piece ends that begins at a row: a sequence's drafts stay together, with the row before them. */
+static int piece_end(const struct op_rows *r, int from, int most)
+{
+    int end = r->n - from > most ? from + most : r->n;
+
+    for (int i = 0; i < r->n_seq; i++) {
+        const struct op_seq *q = &r->seq[i];
+        const int all = q->row + q->n, certain = all - q->drafts;
+        const int whole = certain > q->row ? certain - 1 : q->row; /* from here on */
+
+        if (end > q->row && end >= certain && end < all)
+            end = whole > from ? whole : all;
+    }
+    return end;
+}
+
+/* The step's rows from .. end - 1, of sequences in seq. */
+static struct op_rows piece_of(const struct step *s, const struct op_rows *r, struct op_seq *seq, int from, int end)
+{
+    struct op_rows piece = { end - from, r->token, r->pos, 0, seq };
+
+    if (r->token != NULL) {
+        piece.token += from;
+        piece.pos += from;
+    }
+    for (int i = 0; i < r->n_seq; i++) {
+        const struct op_seq *q = &r->seq[i];
+        const int a = q->row > from ? q->row : from, b = q->row + q->n < end ? q->row + q->n : end;
+
+        if (a >= b)
+            continue;
+        struct op_seq some = *q;
+        some.row = a - from;
+        some.n = b - a;
+        some.drafts = some.logged = b == q->row + q->n ? q->drafts : 0;
+        if (r->token != NULL) {
+            some.pos = state_row(s->state, q->slot);
+            some.again = state_again(s->state, q->slot);
+        }
+        seq[piece.n_seq++] = some;
+    }
+    return piece;
+}
+
+/* Walks with the rows of a piece; x: after the last layer. */
+static bool walk_piece(struct step *s, const struct model_step *st, const struct op_rows *rows, struct tensor *x)
+{
+    s->rows = rows;
+    if (rows->token == NULL) {
+        s->n_part = 2;
+        s->part[0] = s->part[1] = *rows;
+        return walk_layers(s, st, x);
+    }
+    model_fold(s);
+    for (int i = 0; i < rows->n_seq; i++)
+        state_prepare(s->state, rows->seq[i].slot, rows->seq[i].n);
+    cut_parts(s, st->parts);
+    if (!walk_layers(s, st, x))
+        return false;
+    for (int i = 0; s->m->plan.table.ngram > 0 && i < rows->n_seq; i++)
+        state_note_tokens(s->state, rows->seq[i].slot, rows->token + rows->seq[i].row, rows->seq[i].n);
+    for (int i = 0; i < rows->n_seq; i++)
+        state_advance(s->state, rows->seq[i].slot, rows->seq[i].n, rows->seq[i].drafts);
+    return true;
+}
+
+/* The lists of the rows from one on. */
+static struct model_adapt adapt_from(const struct model_adapt *a, int row)
+{
+    struct model_adapt from = *a;
+
+    if (from.rows.which != NULL) {
+        from.rows.which += (int64_t)row * from.rows.max;
+        from.rows.scale += (int64_t)row * from.rows.max;
+    }
+    return from;
+}
+
+/* In pieces of `most` rows; x: all rows whose logits are wanted. seq: room for the step's sequences. */
+static bool walk_pieces(struct step *s, const struct model_step *st, struct op_seq *seq, int most, struct tensor *x)
+{
+    const struct model *m = s->m;
+    const struct model_adapt *adapt = s->adapt;
+    const int64_t width = arch_plan_width(&m->plan);
+    const int n = st->rows->n;
+
+    *x = dev_scratch(m->dev, width, st->n_pick);
+    for (int from = 0, end, picked = 0, first; from < n; from = end) {
+        size_t mark[DEV_LIST_MAX];
+        struct model_adapt some;
+        struct tensor y;
+
+        end = piece_end(st->rows, from, most);
+        const struct op_rows rows = piece_of(s, st->rows, seq, from, end);
+        for (int i = 0; i < m->n_dev; i++)
+            mark[i] = dev_mark(m->part[i]);
+        if (adapt != NULL) {
+            some = adapt_from(adapt, from);
+            s->adapt = &some;
+        }
+        s->first = from;
+        const bool whole = walk_piece(s, st, &rows, &y);
+        s->adapt = adapt;
+        if (!whole)
+            return false;
+        for (first = picked; picked < st->n_pick && (st->pick == NULL || st->pick[picked] < end); picked++)
+            if (st->pick != NULL)
+                st->pick_here[picked] = st->pick[picked] - from;
+        if (picked > first)
+            op_rows_pick(s->d, rows_at((float *)x->data + first * width, width, picked - first), y,
+                         st->pick == NULL ? NULL : st->pick_here + first);
+        for (int i = 0; i < m->n_dev; i++)
+            dev_release(m->part[i], mark[i]);
+        dev_submit(m->dev);
+    }
+    return true;
+}
+
+/* What a step does between the beginning and the end of all devices. False: it was given up. */
+static bool walk(struct step *s, const struct model_step *st, struct op_seq *seq, int most)
+{
+    struct tensor x;
+
+    if (st->rows->n > most) {
+        if (!walk_pieces(s, st, seq, most, &x))
+            return false;
+    } else {
+        if (!walk_piece(s, st, st->rows, &x))
+            return false;
+        if (st->n_pick > 0 && !picks_all(st)) {
+            struct tensor some = dev_scratch(s->d, x.ne[0], st->n_pick);
+
+            op_rows_pick(s->d, some, x, st->pick);
+            x = some;
+        }
+    }
+    if (st->n_pick > 0)
+        head(s, st, x);
+    return !dev_stopped(s->d);
+}
+
 enum err_code model_forward(const struct model *m, struct state *s, const struct model_step *st, struct err *e)
 {
     struct step step = { .m = m,
                          .state = s,
-                         .rows = st->rows,
                          .choice = st->parts + 2 * (int64_t)st->rows->n_seq,
                          .table_row = st->table_row,
                          .adapt = st->adapt };
 
     model_begin(m);
-    model_fold(&step);
-    for (int i = 0; i < st->rows->n_seq; i++)
-        state_prepare(s, st->rows->seq[i].slot, st->rows->seq[i].n);
-    cut_parts(&step, st->parts);
     may_stop(m, st->stop);
-    const bool whole = walk_layers(&step, st);
+    const bool whole = walk(&step, st, st->parts + 4 * (int64_t)st->rows->n_seq, piece_rows(m, st->rows->n));
     may_stop(m, NULL);
-    if (!whole) {
-        if (model_end(m, e))
-            return e->code;
-        return err_set(e, ERR_CANCEL, "interrupted");
-    }
-    for (int i = 0; m->plan.table.ngram > 0 && i < st->rows->n_seq; i++)
-        state_note_tokens(s, st->rows->seq[i].slot, st->rows->token + st->rows->seq[i].row, st->rows->seq[i].n);
-    for (int i = 0; i < st->rows->n_seq; i++)
-        state_advance(s, st->rows->seq[i].slot, st->rows->seq[i].n, st->rows->seq[i].drafts);
-    return model_end(m, e);
+    if (model_end(m, e) != ERR_OK)
+        return e->code;
+    return whole ? ERR_OK : err_set(e, ERR_CANCEL, "interrupted");
 }
 
-/* The memory that a step of n rows of n_seq sequences takes; the first has all but one of the others each, and ends
- * where the context does. */
-static void measure_step(struct step *step, struct op_seq *seq, int n_seq, int n, int n_pick)
+/* The memory that a step of n rows of n_seq sequences takes in pieces of `most`; the first has all but one of the
+ * others each, and ends where the context does. seq: room for twice as many. */
+static void measure_step(struct step *step, struct op_seq *seq, int n_seq, int n, int most, int n_pick)
 {
     int64_t ctx = state_ctx(step->state), first = n - n_seq + 1;
     const struct op_rows r = { n, NULL, NULL, n_seq, seq };
@@ -377,24 +530,21 @@ static void measure_step(struct step *step, struct op_seq *seq, int n_seq, int n
     const struct model_step st = { .rows = &r, .n_pick = n_pick, .top = dev_is_host(step->m->dev) ? NULL : &top };
 
     for (int i = 0; i < n_seq; i++)
-        seq[i] = (struct op_seq){ .n = 1 };
+        seq[i] = (struct op_seq){ .row = i == 0 ? 0 : (int)first + i - 1, .n = 1 };
     seq[0].n = (int)first;
     seq[0].pos = ctx > first ? ctx - first : 0;
-    step->rows = &r;
-    step->n_part = 2;
-    step->part[0] = step->part[1] = r;
     model_begin(step->m);
-    (void)walk_layers(step, &st);
+    (void)walk(step, &st, seq + n_seq, most);
 }
 
 /* Rows that are computed again take room by sequence. */
-static void measure_both(struct step *step, struct op_seq *seq, int n, int n_pick)
+static void measure_both(struct step *step, struct op_seq *seq, int n, int most, int n_pick)
 {
     int n_seq = state_slots(step->state);
 
-    measure_step(step, seq, 1, n, n_pick);
+    measure_step(step, seq, 1, n, most, n_pick);
     if (n_seq > 1 && n > 1 && state_log_rows(step->state) > 0)
-        measure_step(step, seq, n_seq < n ? n_seq : n, n, n_pick);
+        measure_step(step, seq, n_seq < n ? n_seq : n, n, most, n_pick);
 }
 
 static void measure_all(const struct model *m, bool on)
@@ -411,14 +561,15 @@ enum err_code model_reserve(const struct model *m, struct state *s, int rows, in
     const struct op_terms terms = { .max = 1, .floats = adapt_rank };
     const struct model_adapt adapt = { NULL, terms, terms };
     struct step step = { .m = m, .state = s, .adapt = adapt_rank > 0 ? &adapt : NULL };
-    struct op_seq *seq = calloc((size_t)state_slots(s), sizeof *seq);
+    struct op_seq *seq = calloc(2 * (size_t)state_slots(s), sizeof *seq);
+    const int most = piece_rows(m, rows);
 
     if (seq == NULL)
         return err_nomem(e);
     measure_all(m, true);
-    for (int n = 1; n < rows; n += n < EACH ? 1 : n)
-        measure_both(&step, seq, n, n < logits ? n : logits);
-    measure_both(&step, seq, rows, logits);
+    for (int n = 1; n < rows && (n < most || n <= EACH); n += n < EACH ? 1 : n)
+        measure_both(&step, seq, n, n, n < logits ? n : logits);
+    measure_both(&step, seq, rows, most, logits);
     model_begin(m);
     model_replay_measure(&step);
     free(seq);

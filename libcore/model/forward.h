@@ -10,6 +10,8 @@ struct model;
 struct arch_plan;
 struct state;
 
+/* A long step goes through several devices in so many pieces for each of them. */
+enum { MODEL_DEV_PIECES = 4 };
 struct dev *model_dev(const struct model *m); /* the last one: of logits and hidden rows */
 int model_n_devs(const struct model *m);
 struct dev *model_part(const struct model *m, int i);  /* device i of them */
@@ -50,13 +52,14 @@ struct model_adapt {
  * op_seq.again and .drafts. */
 struct model_step {
     const struct op_rows *rows;
-    const int32_t *pick; /* [n_pick] rows whose logits are wanted */
+    const int32_t *pick; /* [n_pick] rows whose logits are wanted, ascending */
     int n_pick;
+    int32_t *pick_here;              /* room for n_pick; NULL: n_pick is 0 */
     float *logits;                   /* [n_pick][n_vocab] */
     const struct op_top *top;        /* what to find in the logits; NULL: nothing */
     void *digest;                    /* on the device: [n_pick] answers of op_top */
     void *answer;                    /* on the host: the same */
-    struct op_seq *parts;            /* room for 4 * rows->n_seq */
+    struct op_seq *parts;            /* room for 5 * rows->n_seq */
     int32_t *table_row;              /* room for model_table_rows() * rows->n; NULL: these are 0 */
     float *hidden;                   /* NULL, or [n_layer + 2][rows][n_embd]: run/internal.h */
     const struct model_taps *taps;   /* NULL: none */

@@ -223,7 +223,8 @@ struct step {
     const struct model *m;
     struct dev *d; /* of the layer in hand */
     struct state *state;
-    const struct op_rows *rows;
+    const struct op_rows *rows; /* of the piece in hand, whose first is row `first` of the step */
+    int first;
     struct op_seq *choice; /* room for 2 * rows->n_seq, for attention that chooses blocks */
     int32_t *table_row;    /* [rows][heads of all orders] rows of the n-gram table; NULL: there is none */
     /* The rows that recurrent layers compute at a time. Usually this is all rows. If sequences append more rows than

@@ -65,8 +65,9 @@ enum err_code run_cache_open(struct run *r, int64_t bytes, struct err *e)
     c->spare = calloc(n + 1, sizeof *c->spare);
     c->blocks = malloc(n * c->rec_bytes + 1);
     c->has_before = calloc(n_seq, sizeof *c->has_before);
+    c->pos_before = calloc(n_seq, sizeof *c->pos_before);
     c->before = r->stop_keeps ? malloc(n_seq * c->rec_bytes + 1) : NULL;
-    if (c->has_before == NULL || (c->before == NULL && r->stop_keeps) || c->track == NULL || c->tokens == NULL ||
+    if (c->has_before == NULL || c->pos_before == NULL || (c->before == NULL && r->stop_keeps) || c->track == NULL || c->tokens == NULL ||
         c->rungs == NULL || c->shared == NULL || c->spare == NULL || c->blocks == NULL)
         return err_set(e, ERR_NOMEM, "out of memory: %zu MiB for %zu checkpoints", n * c->rec_bytes >> 20, n);
     for (int q = 0; q < r->n_seq; q++)
@@ -87,6 +88,7 @@ void run_cache_close(struct run *r)
     free(r->cache.blocks);
     free(r->cache.before);
     free(r->cache.has_before);
+    free(r->cache.pos_before);
 }
 
 static unsigned char *block_at(const struct run_cache *c, int block)
@@ -233,6 +235,7 @@ enum err_code run_cache_before(struct run *r, const struct run_row *rows, int n,
         r->grow[rows[i].seq] += !rows[i].draft;
     for (int q = 0; q < r->n_seq && c->before != NULL; q++) {
         c->has_before[q] = r->grow[q] > 1;
+        c->pos_before[q] = run_pos(r, q);
         if (!c->has_before[q])
             continue;
         if (model_commit(r->m, r->state, q, e))
@@ -248,7 +251,7 @@ void run_cache_back(struct run *r, int seq)
 
     r->draft[seq] = 0;
     if (c->has_before[seq])
-        state_rec_write(r->state, seq, run_pos(r, seq), c->before + (size_t)seq * c->rec_bytes);
+        state_rec_write(r->state, seq, c->pos_before[seq], c->before + (size_t)seq * c->rec_bytes);
     else
         run_clear(r, seq);
 }

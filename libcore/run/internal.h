@@ -31,6 +31,7 @@ struct run_cache {
     int n_spare;
     unsigned char *before; /* [n_seq][rec_bytes] copies from before a step that may be aborted; NULL: none may be */
     bool *has_before;      /* [n_seq] `before` has a copy for the current step */
+    int64_t *pos_before;   /* [n_seq] tokens before it */
     struct track *track;   /* [n_seq] */
     int32_t *tokens;
     struct rung *rungs;
@@ -76,10 +77,11 @@ struct run {
     size_t tap_bytes;
     struct run_adapt adapt;
     /* the current step, [rows_max] each; rows are sorted by sequence, those of one sequence keep their order */
-    int32_t *token, *pos, *pick;
+    int32_t *token, *pos;
+    int32_t *pick;        /* then as many for the pieces of a step */
     int *logits_of;       /* caller's row -> row of logits, -1: not asked for */
     int *place;           /* caller's row -> sorted row */
-    struct op_seq *seq;   /* [n_seq], then room for the parts of a step */
+    struct op_seq *seq;   /* [n_seq], then room for the parts and pieces of a step */
     int32_t *table_row;   /* [rows_max][model_table_rows()] */
     int *count;           /* [n_seq] first the rows of each sequence, later the place of its next row */
     int64_t *grow;        /* [n_seq] rows that each sequence would get, for state_kv_need() */

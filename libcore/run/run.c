@@ -23,11 +23,13 @@ enum {
 };
 
 /* A prompt in larger steps is faster on a GPU, also where the host computes some experts, which it then reads less
- * often; but then their memory is taken from experts. More rows than the sequences can have are not needed. */
+ * often; but then their memory is taken from experts. Several devices have a piece of the step each. More rows than the
+ * sequences can have are not needed. */
 static int rows_default(const struct model *m, int64_t ctx)
 {
     const int whole = model_step_rows(m) > 0 ? model_step_rows(m) : ROWS_DEVICE;
-    const int most = model_host(m) != NULL ? ROWS_SHARED : whole;
+    const int one = model_host(m) != NULL ? ROWS_SHARED : whole, piece = one > ROWS_SHARED ? one / 2 : one;
+    const int most = model_n_devs(m) > 1 ? MODEL_DEV_PIECES * model_n_devs(m) * piece : one;
 
     if (dev_is_host(model_dev(m)) || ctx < ROWS_HOST)
         return ROWS_HOST;
@@ -57,10 +59,10 @@ static enum err_code alloc_all(struct run *r, struct err *e)
     r->here = calloc(n, sizeof *r->here);
     r->token = calloc(n, sizeof *r->token);
     r->pos = calloc(n, sizeof *r->pos);
-    r->pick = calloc(n, sizeof *r->pick);
+    r->pick = calloc(2 * n, sizeof *r->pick);
     r->logits_of = calloc(n, sizeof *r->logits_of);
     r->place = calloc(n, sizeof *r->place);
-    r->seq = calloc(5 * (size_t)r->n_seq, sizeof *r->seq);
+    r->seq = calloc(6 * (size_t)r->n_seq, sizeof *r->seq);
     r->count = calloc((size_t)r->n_seq, sizeof *r->count);
     r->draft = calloc((size_t)r->n_seq, sizeof *r->draft);
     r->grow = calloc((size_t)r->n_seq, sizeof *r->grow);
@@ -313,6 +315,23 @@ static int sort_rows(struct run *r, const struct run_row *rows, int n)
     return n_used;
 }
 
+/* The rows whose logits are wanted, as they are sorted. */
+static void pick_rows(struct run *r, const struct run_row *rows, int n)
+{
+    int *at = r->pick + r->rows_max; /* of a sorted row in the list */
+
+    r->n_pick = 0;
+    for (int i = 0; i < n; i++)
+        at[r->place[i]] = rows[i].logits ? 0 : -1;
+    for (int i = 0; i < n; i++)
+        if (at[i] == 0) {
+            at[i] = r->n_pick;
+            r->pick[r->n_pick++] = i;
+        }
+    for (int i = 0; i < n; i++)
+        r->logits_of[i] = at[r->place[i]];
+}
+
 enum err_code run_step_want(struct run *r, const struct run_row *rows, const struct logits_want *want, int n,
                             run_masks *masks, void *ctx, struct err *e)
 {
@@ -323,12 +342,7 @@ enum err_code run_step_want(struct run *r, const struct run_row *rows, const str
         run_cache_before(r, rows, n, e) != ERR_OK)
         return e->code;
     struct op_rows in = { n, r->token, r->pos, sort_rows(r, rows, n), r->seq };
-    r->n_pick = 0;
-    for (int i = 0; i < n; i++) {
-        r->logits_of[i] = rows[i].logits ? r->n_pick : -1;
-        if (rows[i].logits)
-            r->pick[r->n_pick++] = r->place[i];
-    }
+    pick_rows(r, rows, n);
     r->n_rows = n;
     r->n_used = in.n_seq;
     memset(r->here, 0, (size_t)n * sizeof *r->here);
@@ -336,6 +350,7 @@ enum err_code run_step_want(struct run *r, const struct run_row *rows, const str
     const struct model_step st = { .rows = &in,
                                    .pick = r->pick,
                                    .n_pick = r->n_pick,
+                                   .pick_here = r->pick + r->rows_max,
                                    .logits = r->logits,
                                    .top = top,
                                    .digest = digest,
