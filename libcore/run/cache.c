@@ -67,8 +67,8 @@ enum err_code run_cache_open(struct run *r, int64_t bytes, struct err *e)
     c->has_before = calloc(n_seq, sizeof *c->has_before);
     c->pos_before = calloc(n_seq, sizeof *c->pos_before);
     c->before = r->stop_keeps ? malloc(n_seq * c->rec_bytes + 1) : NULL;
-    if (c->has_before == NULL || c->pos_before == NULL || (c->before == NULL && r->stop_keeps) || c->track == NULL || c->tokens == NULL ||
-        c->rungs == NULL || c->shared == NULL || c->spare == NULL || c->blocks == NULL)
+    if (c->has_before == NULL || c->pos_before == NULL || (c->before == NULL && r->stop_keeps) || c->track == NULL ||
+        c->tokens == NULL || c->rungs == NULL || c->shared == NULL || c->spare == NULL || c->blocks == NULL)
         return err_set(e, ERR_NOMEM, "out of memory: %zu MiB for %zu checkpoints", n * c->rec_bytes >> 20, n);
     for (int q = 0; q < r->n_seq; q++)
         c->track[q] = (struct track){ c->tokens + q * r->ctx, c->rungs + q * c->per_seq, 0 };
