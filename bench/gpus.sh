@@ -3,7 +3,8 @@
 # gpus.sh - one GPU and two beside it: are the bytes the same, and how fast is what (bench/gpus.md).
 # usage: bench/gpus.sh OUT [bytes] [speed]   OUT: a folder for the log and the records; both parts unless named
 # In the environment: ONE and TWO, the devices (cuda:0 and cuda:0,cuda:1); GOLDENS, more models; DIR, a folder with room
-# for a model (/dev/shm); SHAPES, lines of NAME and MIX; PROMPTS, SEQS, REPS, ROUNDS, PART_S seconds for a part (120).
+# for a model (/dev/shm); SHAPES, lines of NAME and MIX; VRAM, memory of a card; PROMPTS, SEQS, REPS, ROUNDS, PART_S,
+# seconds for a part (120).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=$1 one=${ONE:-cuda:0} two=${TWO:-cuda:0,cuda:1} dir=${DIR:-/dev/shm} bin=${BIN:-bin}
@@ -35,6 +36,7 @@ bytes()
 {
     local m text
     text=$(head -c 9000 man/chimere-run.1)
+    jq -nc '[range(5; 301)]' > "$out/ids.json"
     same 'a question' -p 'What is the capital of France?' -n 64
     same 'a prompt of 3,000 tokens' --raw -p "$text" -n 64 -c 4096
     same 'the same in steps of 256' --raw -p "$text" -n 64 -c 4096 --chunk 256
@@ -43,7 +45,7 @@ bytes()
     same 'a draft model' -p 'Tell me a story.' -n 300 --ignore-eos --draft share/models/chimere-nano-dflash.gguf
     same 'four answers' -p 'What is 12 + 30?' -n 64 --best-of 4 --temp 0.7 --seed 3
     for m in "${GOLDENS:-tests/golden}"/models*/*.gguf; do
-        same "$(basename "$m" .gguf)" -m "$m" --tokens <(seq -s ' ' 5 300) -n 24 --ignore-eos
+        same "$(basename "$m" .gguf)" -m "$m" --tokens "$out/ids.json" -n 24 --ignore-eos
     done
     # A conversation of some 2,000 tokens, in one session file that each kind of machine goes on with.
     rm -f "$out"/*.session
@@ -58,9 +60,9 @@ bytes()
         "$bin/chimere-run" -q --device "$who" --session "$out/moved.session" -c 4096 -n 64 -p 'And the end?' < /dev/null > "$out/moved.${who//[:,]/-}"
     done
     cmp "$out/moved.${one//[:,]/-}" "$out/moved.${two//[:,]/-}" && tell ok 'a session moved from one to two' || tell FAILED 'a session moved'
-    "$bin/chimere-run" -q --device cpu --kv f16 --session "$out/moved.session" -c 4096 -n 16 -p 'Why?' < /dev/null > /dev/null && tell ok 'and from two to none' ||
+    "$bin/chimere-run" -q --device cpu --session "$out/moved.session" -c 4096 -n 16 -p 'Why?' < /dev/null > /dev/null && tell ok 'and from two to none' ||
         tell FAILED 'a session on the CPU'
-    rm -f "$out"/*.session "$out"/*.chat "$out"/moved.* "$out"/one.json "$out"/two.json
+    rm -f "$out"/*.session "$out"/*.chat "$out"/moved.* "$out"/*.json
 }
 
 speed()
@@ -71,7 +73,7 @@ speed()
         [ -f "$file" ] || "$bin/chimere-bench" synth --shape "$shape" --mix "$mix" --write "$file" > /dev/null
         for ((round = 1; round <= ${ROUNDS:-2}; round++)); do
             for device in "$one" "$two"; do
-                timeout -s INT "${PART_S:-120}" "$bin/chimere-bench" speed -m "$file" --device "$device" --kv f16 --prompt "${PROMPTS:-4096,16384}" \
+                timeout -s INT "${PART_S:-120}" "$bin/chimere-bench" speed -m "$file" --device "$device" ${VRAM:+--vram "$VRAM"} --kv f16 --prompt "${PROMPTS:-4096,16384}" \
                     --depth 0 --rows 1 --seqs "${SEQS:-1,16}" --tokens 64 --reps "${REPS:-3}" --json | jq -c --argjson round "$round" --arg devices "$device" '. + {round: $round, devices: $devices}' ||
                     tell FAILED "$shape on $device"
             done
