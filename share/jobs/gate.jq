@@ -82,13 +82,16 @@ def least($margin): 2.7055435 * (1 - $margin) / $margin;
 def judged($name; $margin): compared | . + {set: $name, margin: $margin, upper: upper(.lost; .won; .n)} |
     .ok = if .n < least($margin) then .lost <= .won + 1 else .upper < $margin end;
 
-# Sets one by one, those with too few items together, then all. Where even these are too few, one more may be lost than won.
+# Sets one by one, those with too few items together, with the smallest of the others while these are too few, then all.
+# Where even all are too few, one more may be lost than won.
 # What is learnt now makes up for no loss.
 def harm($before; $after; $margin; $margin_all):
     pairs_of($before; $after) | map(select(.set != "items.new" and (.was or .set != "items.replay" or ("\(.id)" | startswith("replay-")))) |
-        if .set == "items.replay" then .set = "rated questions" else . end) | . as $all | group_by(.set) | . as $sets |
-    ([$sets[] | select(compared.n >= least($margin))] | map(judged(.[0].set; $margin))) +
-    ([$sets[] | select(compared.n < least($margin))] | if length > 0 then [(map(.[0].set) | join(", ")) as $names | add | judged($names; $margin)] else [] end) +
+        if .set == "items.replay" then .set = "rated questions" else . end) | . as $all | group_by(.set) | sort_by(compared.n) |
+    ([.[] | select(compared.n < least($margin))] | length) as $few | . as $sets |
+    (if $few == 0 then 0 else first(range($few; $sets | length + 1) | select(. == ($sets | length) or ($sets[:.] | add | compared.n) >= least($margin))) end) as $few |
+    ($sets[$few:] | sort_by(.[0].set) | map(judged(.[0].set; $margin))) +
+    ($sets[:$few] | if length > 0 then [(map(.[0].set) | sort | join(", ")) as $names | add | judged($names; $margin)] else [] end) +
     ($all | if length > 0 then [judged("all"; $margin_all)] else [] end);
 
 def percent: . * 1000 | round / 10 | tostring + " %";

@@ -255,4 +255,12 @@ y/long.text" # cut after 64 KiB
         with -nc --slurpfile b b --slurpfile a a 'include "gate"; harm($b; $a; 1; 0.1) | .[-1] | [.set, .n, .lost, .won, .ok]'
     done > out
     [ "$(paste -sd ' ' out)" = '["all",100,7,0,false] ["all",120,7,20,true]' ]
+    # A set with too few items is judged with the smallest of the others.
+    jq -nc '{s: 100, t: 3, u: 90} | to_entries[] | .key as $set | range(.value) | {$set, id: "\($set)\(.)", right: true}' > b
+    jq -c '.right = (.id | . != "t0" and . != "t1" and . != "u9")' b > a
+    with -nc --slurpfile b b --slurpfile a a 'include "gate"; harm($b; $a; 0.08; 0.04) | map([.set, .n, .lost, .ok])' > out
+    [ "$(cat out)" = '[["s",100,0,true],["t, u",93,3,true],["all",193,3,true]]' ]
+    grep '"t"' b > few
+    with -nc --slurpfile b few --slurpfile a a 'include "gate"; harm($b; $a; 0.08; 0.04) | map([.set, .n, .lost, .ok])' > out
+    [ "$(cat out)" = '[["t",3,2,false],["all",3,2,false]]' ]
 }
