@@ -32,12 +32,17 @@ static int64_t slot_bytes(const char *path)
     return n;
 }
 
+static bool never(void)
+{
+    return false;
+}
+
 static void open_with(struct rig *rig, const char *path, int64_t cache_bytes, const uint64_t *uses, int rows)
 {
     const struct model_opts mo = {
         .device = "cpu", .n_threads = 2, .acts = test_acts(), .placement = { .cache_bytes = cache_bytes, .uses = uses }
     };
-    const struct run_opts ro = { .ctx_tokens = 256, .rows_max = rows };
+    const struct run_opts ro = { .ctx_tokens = 256, .rows_max = rows, .stop = never, .stop_keeps = true };
     struct err e = { 0 };
 
     memset(rig, 0, sizeof *rig);
@@ -127,6 +132,7 @@ static void test_changed_file(void **state)
     char *data = NULL;
     size_t n = 0;
     int32_t token = 1;
+    int64_t all = 0;
 
     (void)state;
     where = "tests/golden/models";
@@ -145,6 +151,18 @@ static void test_changed_file(void **state)
     assert_int_equal(futimens(fd, (struct timespec[]){ was.st_atim, was.st_mtim }), 0);
     float *got = rows_of(&rig);
     assert_memory_equal(want, got, (size_t)(ROWS * rig.n_vocab) * sizeof *got);
+    /* several rows: the sequence is as it was before them */
+    int32_t *ids = words_of("tests/golden/models/a.i32", &all);
+    run_clear(rig.r, 0);
+    assert_int_equal(run_feed(rig.r, 0, ids, 4, 0, NULL, NULL, NULL, &e), ERR_OK);
+    assert_int_equal(ftruncate(fd, was.st_size + 1), 0);
+    assert_int_equal(run_feed(rig.r, 0, ids + 4, 3, 1, NULL, NULL, NULL, &e), ERR_FORMAT);
+    assert_int_equal(run_pos(rig.r, 0), 4);
+    assert_int_equal(ftruncate(fd, was.st_size), 0);
+    assert_int_equal(futimens(fd, (struct timespec[]){ was.st_atim, was.st_mtim }), 0);
+    assert_int_equal(run_feed(rig.r, 0, ids + 4, 3, 1, NULL, NULL, NULL, &e), ERR_OK);
+    assert_memory_equal(want + 6 * rig.n_vocab, run_logits_last(rig.r), (size_t)rig.n_vocab * sizeof *want);
+    free(ids);
     free(want);
     free(got);
     rig_close(&rig);
