@@ -100,7 +100,7 @@ $(BUILD)/commit $(BUILD)/prefix $(BUILD)/flags $(BUILD)/nvflags: always
 -include $(shell find $(BUILD)/obj $(BUILD)/test -name '*.d' 2>/dev/null) share/reach.mk
 
 tests: $(PROGS) $(DATA) $(UNITS) $(FUZZ) $(BUILD)/test/fault-shim.so ## build everything that `make check` runs, run nothing
-unit: $(UNITS) ; @set -e; for t in $(UNITS); do $$t; done ## the unit tests alone
+unit: $(UNITS) ; @printf '%s\n' $(UNITS) | xargs -P "$$(nproc)" -I T sh -c 'T > T.said 2>&1 || { cat T.said; exit 1; }' ## the unit tests alone
 picture: ; bash bench/picture.sh bench/cpu.md bench/serve.md > bench/speed.svg ## draw speeds beside other engines
 FUZZ_TARGET ?= gguf
 fuzz: ## run a libFuzzer target of tests/fuzz (needs clang): FUZZ_TARGET=gguf FUZZ_ARGS=-max_total_time=60
