@@ -407,7 +407,7 @@ static void given_up(void **state)
         int whole = 9; /* how often a step of nine rows asks */
         asked = 0;
         for (int64_t at = 8; at < n; at = run_pos(rig.r, 0)) {
-            more_asked = at % 2 == 0 || n - at < 9 ? 1 : whole - 2;
+            more_asked = at % 2 == 0 || n - at < 9 ? 1 : whole * 3 / 4;
             const enum err_code code = run_feed(rig.r, 0, ids + at, n - at < 9 ? n - at : 9, 0, NULL, NULL, NULL, &e);
             if (asked == 0) { /* a GPU computes later and does not ask */
                 assert_int_equal(code, ERR_OK);
