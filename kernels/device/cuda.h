@@ -250,6 +250,7 @@ struct cuda {
     unsigned char *bounce[2]; /* pinned, for uploads */
     cudaEvent_t bounce_done[2];
     int bounce_next;
+    struct pool *loaders; /* copy weights to `bounce`; NULL: nobody has yet, or no longer */
     struct weight_block *weights;
     unsigned char *slab; /* small weights share an allocation */
     size_t slab_left;
@@ -261,7 +262,8 @@ void cuda_fail(struct cuda *c, cudaError_t e, const char *where);
 
 /* device/memory.cu: rows of the table, and: */
 enum { BOUNCE = 8 << 20 };
-void *cuda_take(struct cuda *c, size_t n);            /* NULL: there is no room */
+void *cuda_take(struct cuda *c, size_t n); /* NULL: there is no room */
+void cuda_loaded(struct cuda *c);          /* threads that load weights end; new ones come with new weights */
 void cuda_count(struct cuda *c, size_t n, bool more); /* n bytes were taken, or given back */
 void *cuda_alloc(void *ctx, size_t n);
 void cuda_release(void *ctx, void *p, size_t n);

@@ -7,6 +7,9 @@
 #include <string.h>
 #include <sys/mman.h>
 
+extern "C" {
+#include "base/pool.h"
+}
 #include "kernels/device/cuda.h"
 
 enum { PAD = 512, PIECE = 2 << 20, SLAB = 64 << 20, SMALL = 8 << 20 };
@@ -125,15 +128,52 @@ static unsigned char *place_weights(struct cuda *c, size_t n)
     return p;
 }
 
+struct copying {
+    unsigned char *to;
+    const unsigned char *from;
+};
+
+static void copy_some(void *ctx, int64_t begin, int64_t end, int)
+{
+    const struct copying *x = (const struct copying *)ctx;
+
+    memcpy(x->to + begin, x->from + begin, (size_t)(end - begin));
+}
+
+/* Threads for weights that are large enough: one copies about a tenth of what the bus takes. */
+static void open_loaders(struct cuda *c, size_t n)
+{
+    enum { MOST = 12 };
+    const int cpus = pool_cpus();
+    struct err e;
+
+    if (c->loaders == NULL && cpus > 1 && n >= 2 * (size_t)BOUNCE &&
+        pool_open(&c->loaders, cpus < MOST ? cpus : MOST, &e) != ERR_OK)
+        c->loaders = NULL; /* it takes longer */
+}
+
+void cuda_loaded(struct cuda *c)
+{
+    pool_close(c->loaders);
+    c->loaders = NULL;
+}
+
 static void upload(struct cuda *c, unsigned char *to, const void *host, size_t n)
 {
+    enum { GRAIN = 256 << 10 };
+
+    open_loaders(c, n);
     for (size_t at = 0; at < n; at += BOUNCE) {
         size_t part = n - at < BOUNCE ? n - at : (size_t)BOUNCE;
         int i = c->bounce_next;
 
         c->bounce_next = 1 - i;
         TRY(c, cudaEventSynchronize(c->bounce_done[i]));
-        memcpy(c->bounce[i], (const unsigned char *)host + at, part);
+        struct copying some = { c->bounce[i], (const unsigned char *)host + at };
+        if (c->loaders != NULL)
+            pool_for(c->loaders, (int64_t)part, GRAIN, copy_some, &some);
+        else
+            copy_some(&some, 0, (int64_t)part, 0);
         TRY(c, cudaMemcpyAsync(to + at, c->bounce[i], part, cudaMemcpyHostToDevice, c->stream));
         TRY(c, cudaEventRecord(c->bounce_done[i], c->stream));
     }

@@ -601,6 +601,7 @@ static void close_cuda(void *ctx)
     cuda_masks_close(c);
     cuda_lookup_close(c);
     cuda_pass_close(c);
+    cuda_loaded(c);
     cuda_clock_free(c);
     for (int i = 0; i < CHUNKS; i++) {
         (void)cudaFreeHost(c->chunk[i].host);

@@ -296,6 +296,7 @@ bool cuda_reserve(void *ctx)
     struct cuda *c = (struct cuda *)ctx;
 
     (void)cudaSetDevice(c->id);
+    cuda_loaded(c);
     pass_reserve(c);
     ensure_ws(c, c->ws_need);
     cuda_hand_reserve(c);
