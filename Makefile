@@ -127,7 +127,7 @@ lint: ## clang-tidy with the checks of .clang-tidy, where it is installed; `make
 	@command -v clang-tidy > /dev/null || { echo 'lint: clang-tidy is not installed'; exit 0; }; printf '%s\n' $(LIB_C) $(wildcard cmd/*.c cmd/*/*.c) | \
 	    xargs -P $$(nproc) -n 8 sh -c 'clang-tidy --quiet "$$@" -- -std=c11 $(subst ','\'',$(CPPFLAGS))' lint 2> /dev/null
 editor compile_commands.json: ; @printf '%s\n' -std=c11 $(CPPFLAGS) -Itests > compile_flags.txt; $(MAKE) -nB all tests | bash tests/compile_commands.sh > compile_commands.json ## write compile_flags.txt and compile_commands.json, which clangd and clang-tidy read
-proof-nightly: all ; @PATH="$(abspath $(BIN)):$$PATH" nice -n 19 bash bench/nightly-week.sh $(WEEK) ## a week of nights on made-up facts, an hour on 2 cores: WEEK='DAYS FACTS CPU_TIME'
+proof-nightly: all ; @PATH="$(abspath $(BIN)):$$PATH" nice -n 19 bash bench/nightly-week.sh $(WEEK) ## a week of nights on made-up facts, hours on 2 cores: WEEK='DAYS FACTS CPU_TIME'
 bench-quant: all ; @BIN='$(BIN)' nice -n 19 bash bench/quant.sh $(MODEL) $(TEXT) ## KL by size for mixes of chimere-quantize, hours: MODEL TEXT
 SHARE   = $(DESTDIR)$(PREFIX)/share
 install: all ## programs, manuals, completions, embedded model, task sets, recipes, jobs: PREFIX, DESTDIR

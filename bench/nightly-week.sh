@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # nightly-week.sh [DAYS [FACTS [CPU_TIME [SEED]]]]: days of recorded traffic about people whom nobody knows (7, 20 a day,
-# 10m for a training, 61), and the nights after them; a row of a table for each. `make proof-nightly` runs it.
+# 30m for a training, 61), and the nights after them; a row of a table for each. `make proof-nightly` runs it.
 #
 # Of a day's facts seven tenths are asked in two wordings, answered wrong and corrected, two tenths are answered from the
 # user's notes, and a tenth is corrected to something wrong; three sums are rated good. The notes have each second fact.
@@ -15,7 +15,7 @@ set -euo pipefail
 ROOT=$(cd "$(dirname "$0")/.." && pwd)
 export LC_ALL=C.UTF-8 CHIMERE_MODEL=${CHIMERE_MODEL:-$ROOT/share/models/chimere-nano-q5_k_m.gguf}
 PATH=$PATH:$ROOT/bin
-days=${1:-7} facts=${2:-20} cpu=${3:-10m}
+days=${1:-7} facts=${2:-20} cpu=${3:-30m}
 work=${WORK:-$(mktemp -d)}
 D=$work/nightly
 mkdir -p "$D/log" "$D/notes"

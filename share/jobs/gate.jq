@@ -32,10 +32,12 @@ def items: [inputs | select(.type == "pair" or .type == "test")] |
         (foreach (.[] | select(.type == "pair" and .known)) as $p (null; if $p.wording == "as asked" then $p.id else . end;
             "old\t\($p + {replay: "replay-\(.)"} | del(.known) | tojson)")));
 
-# What was learnt before is rehearsed, once with a thought and once without; what is no longer answered is learnt again.
-def old_items($asked):
-    (reduce ($asked[] | select(.set == "items.replay" and .right == false)) as $a ({}; .[$a.id] = 1)) as $lost | inputs |
-    if $lost[.replay] or (is_chat | not) then "learn\t\(tojson)"
+# The newest of what was learnt before is learnt again, and so is what is no longer answered; the rest is rehearsed, once
+# with a thought and once without.
+def old_items($asked; $newest):
+    (reduce ($asked[] | select(.set == "items.replay" and .right == false)) as $a ({}; .[$a.id] = 1)) as $lost |
+    [inputs] | length as $n | to_entries[] | (.key >= $n - $newest) as $new | .value |
+    if $new or $lost[.replay] or (is_chat | not) then "learn\t\(tojson)"
     else "keep\t\(if .wording == "as asked" then . else .reasoning_content = "" end | tojson)" end;
 
 # Of files of text, line by line: a text for each paragraph, or for so much of it as is quickly put together.

@@ -234,7 +234,8 @@ eval_suite() # ANSWERS DIRECTORY RESULTS
 
 do_asked() { answer_tasks asked.answers champion items.new.jsonl items.replay.jsonl; }
 
-# From the parent's adapter on, with all new pairs and the old ones that it has lost; it rehearses the others. The
+# From the parent's adapter on, with all new pairs, the newest 400 of the old ones, which would be forgotten otherwise, and
+# those that it has lost; it rehearses the others. The
 # trainer's test has the rule and the margins of the gate; too few items cannot show that less than 4 % of all is lost.
 do_train()
 {
@@ -243,7 +244,7 @@ do_train()
     # Killed after the trainer had published its result: it is not trained twice.
     cmp -s train.gguf champion/adapter.gguf || status=$?
     case $status in 0) ;; 1) return ;; *) die 1 "$work/train.gguf: cannot be read" ;; esac
-    run_jq -nr --slurpfile asked asked.answers 'include "gate"; old_items($asked)' items.old.jsonl | by_name train learn keep
+    run_jq -nr --slurpfile asked asked.answers 'include "gate"; old_items($asked; 400)' items.old.jsonl | by_name train learn keep
     cat items.learn.jsonl >> train.learn.jsonl
     # The trainer cannot test what is no text, such as tool calls: that is rehearsed. Sets too small to show anything by
     # themselves are one.

@@ -243,9 +243,11 @@ y/long.text" # cut after 64 KiB
     [ "$(cut -f 1 items | sort | uniq -c | awk '{print $2 $1}' | paste -sd ' ')" = 'before2 learn1 new1 old4 replay5 test1' ]
     sed -n 's/^old\t//p' items > old
     echo '{"type": "answer", "set": "items.replay", "id": "replay-3", "right": false}' > asked
-    with -nr --slurpfile asked asked 'include "gate"; old_items($asked)' old > split
+    with -nr --slurpfile asked asked 'include "gate"; old_items($asked; 0)' old > split
     [ "$(grep -c '^learn.*"lost"' split)" -eq 2 ] && [ "$(grep -c '^keep.*"kept"' split)" -eq 2 ]
     [ "$(grep -c '"reasoning_content":""' split)" -eq 1 ]
+    with -nr --slurpfile asked asked 'include "gate"; old_items($asked; 3)' old > split
+    [ "$(cut -f 1 split | paste -sd ' ')" = 'keep learn learn learn' ]
     # 100 that are right before, of which 7 are lost; 20 that are learnt now, or were learnt before.
     jq -nc 'range(100) | {set: "s", id: "\(.)", right: true}' > before
     jq -c '.right = (.id | tonumber >= 7)' before > after
