@@ -28,8 +28,9 @@ same() # NAME OPTION ...
 {
     local name=$1
     shift
-    answer "$one" "$@" > "$out/one.json" && answer "$two" "$@" > "$out/two.json" || { tell FAILED "$name: an error"; return; }
-    [ "$(wc -c < "$out/one.json")" -gt 100 ] && cmp -s "$out/one.json" "$out/two.json" && tell ok "$name" || tell FAILED "$name: other bytes"
+    if ! answer "$one" "$@" > "$out/one.json" || ! answer "$two" "$@" > "$out/two.json"; then tell FAILED "$name: an error"
+    elif [ "$(wc -c < "$out/one.json")" -lt 100 ] || ! cmp -s "$out/one.json" "$out/two.json"; then tell FAILED "$name: other bytes"
+    else tell ok "$name"; fi
 }
 
 bytes()
@@ -54,14 +55,16 @@ bytes()
             "$bin/chimere-run" -q --device "$who" --session "$out/$who.session" -c 4096 -n 250 --ignore-eos -p "And then? ($i)" < /dev/null
         done > "$out/$who.chat"
     done
-    cmp "$out/$one.chat" "$out/$two.chat" && tell ok "a conversation of $(wc -c < "$out/$two.chat") bytes" || tell FAILED 'a conversation'
+    if cmp "$out/$one.chat" "$out/$two.chat"; then tell ok "a conversation of $(wc -c < "$out/$two.chat") bytes"
+    else tell FAILED 'a conversation'; fi
     for who in "$one" "$two"; do
         cp "$out/$one.session" "$out/moved.session"
         "$bin/chimere-run" -q --device "$who" --session "$out/moved.session" -c 4096 -n 64 -p 'And the end?' < /dev/null > "$out/moved.${who//[:,]/-}"
     done
-    cmp "$out/moved.${one//[:,]/-}" "$out/moved.${two//[:,]/-}" && tell ok 'a session moved from one to two' || tell FAILED 'a session moved'
-    "$bin/chimere-run" -q --device cpu --session "$out/moved.session" -c 4096 -n 16 -p 'Why?' < /dev/null > /dev/null && tell ok 'and from two to none' ||
-        tell FAILED 'a session on the CPU'
+    if cmp "$out/moved.${one//[:,]/-}" "$out/moved.${two//[:,]/-}"; then tell ok 'a session moved from one to two'
+    else tell FAILED 'a session moved'; fi
+    if "$bin/chimere-run" -q --device cpu --session "$out/moved.session" -c 4096 -n 16 -p 'Why?' < /dev/null > /dev/null
+    then tell ok 'and from two to none'; else tell FAILED 'a session on the CPU'; fi
     rm -f "$out"/*.session "$out"/*.chat "$out"/moved.* "$out"/*.json
 }
 
@@ -73,8 +76,10 @@ speed()
         [ -f "$file" ] || "$bin/chimere-bench" synth --shape "$shape" --mix "$mix" --write "$file" > /dev/null
         for ((round = 1; round <= ${ROUNDS:-2}; round++)); do
             for device in "$one" "$two"; do
-                timeout -s INT "${PART_S:-120}" "$bin/chimere-bench" speed -m "$file" --device "$device" ${VRAM:+--vram "$VRAM"} --kv f16 --prompt "${PROMPTS:-4096,16384}" \
-                    --depth 0 --rows 1 --seqs "${SEQS:-1,16}" --tokens 64 --reps "${REPS:-3}" --json | jq -c --argjson round "$round" --arg devices "$device" '. + {round: $round, devices: $devices}' ||
+                timeout -s INT "${PART_S:-120}" "$bin/chimere-bench" speed -m "$file" --device "$device" \
+                    ${VRAM:+--vram "$VRAM"} --kv f16 --prompt "${PROMPTS:-4096,16384}" --depth 0 --rows 1 \
+                    --seqs "${SEQS:-1,16}" --tokens 64 --reps "${REPS:-3}" --json |
+                    jq -c --argjson round "$round" --arg devices "$device" '. + {round: $round, devices: $devices}' ||
                     tell FAILED "$shape on $device"
             done
         done
@@ -83,9 +88,17 @@ speed()
     jq -rs --arg one "$one" 'def median: sort | .[length / 2 | floor];
         map(select(.type == "speed" and .metric)) | group_by([.model.name, .case])[] | .[0].metric as $m |
         (map(select(.devices == $one)[$m]) | median) as $a | (map(select(.devices != $one)[$m]) | median) as $b |
-        "\(.[0].case): \($m) \($a) on one, \($b) on two: \(if .[0].better == "lower" then $a / $b else $b / $a end * 1000 | round / 1000)"' "$out/speed.jsonl" ||
+        (if .[0].better == "lower" then $a / $b else $b / $a end * 1000 | round / 1000) as $ratio |
+        "\(.[0].case): \($m) \($a) on one, \($b) on two: \($ratio)"' "$out/speed.jsonl" ||
         tell FAILED 'no speeds'
 }
 
-for part in ${*:-bytes speed}; do $part; done
+[ $# -gt 0 ] || set -- bytes speed
+for part; do
+    case $part in
+    bytes) bytes ;;
+    speed) speed ;;
+    *) echo "gpus.sh: no part $part" >&2 && exit 2 ;;
+    esac
+done
 exit $bad

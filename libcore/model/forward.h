@@ -10,7 +10,7 @@ struct model;
 struct arch_plan;
 struct state;
 
-/* A long step goes through several devices in so many pieces for each of them. */
+/* Pieces of a long step for each of several devices. */
 enum { MODEL_DEV_PIECES = 4 };
 struct dev *model_dev(const struct model *m); /* the last one: of logits and hidden rows */
 int model_n_devs(const struct model *m);
