@@ -557,7 +557,8 @@ static void measure_all(const struct model *m, bool on)
 
 enum err_code model_reserve(const struct model *m, struct state *s, int rows, int logits, int adapt_rank, struct err *e)
 {
-    enum { EACH = 64 }; /* small steps may take more than large ones: kernels share work otherwise */
+    /* Small steps may take more than large ones, as kernels share work otherwise; drafts make a piece longer. */
+    enum { EACH = 64 };
     const struct op_terms terms = { .max = 1, .floats = adapt_rank };
     const struct model_adapt adapt = { NULL, terms, terms };
     struct step step = { .m = m, .state = s, .adapt = adapt_rank > 0 ? &adapt : NULL };
@@ -567,7 +568,7 @@ enum err_code model_reserve(const struct model *m, struct state *s, int rows, in
     if (seq == NULL)
         return err_nomem(e);
     measure_all(m, true);
-    for (int n = 1; n < rows && (n < most || n <= EACH); n += n < EACH ? 1 : n)
+    for (int n = 1; n < rows && (n < most || n <= 2 * EACH); n += n < EACH ? 1 : n)
         measure_both(&step, seq, n, n, n < logits ? n : logits);
     measure_both(&step, seq, rows, most, logits);
     model_begin(m);
