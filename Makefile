@@ -132,7 +132,7 @@ bench-quant: all ; @BIN='$(BIN)' nice -n 19 bash bench/quant.sh $(MODEL) $(TEXT)
 SHARE   = $(DESTDIR)$(PREFIX)/share
 install: all ## programs, manuals, completions, embedded model, task sets, recipes, jobs: PREFIX, DESTDIR
 	install -d $(DESTDIR)$(PREFIX)/bin $(addprefix $(SHARE)/,chimere/models chimere/eval chimere/rehearse chimere/jobs chimere/pipelines chimere/recipes chimere/k8s chimere/systemd/user chimere/systemd/system man/man1 man/man5 man/man7 bash-completion/completions zsh/site-functions fish/vendor_completions.d) && $(or $(INSTALL),install) -s -m 755 $(PROGS) $(DESTDIR)$(PREFIX)/bin
-	@set -e; for m in man/*.[157]; do sed 's,/usr/local\(/share\|$$\),$(PREFIX)\1,' $$m > $(SHARE)/$${m%/*}/man$${m##*.}/$${m##*/}; done
+	@set -e; for m in man/*.[157]; do sed 's,/usr/local\(/share\|$$\),$(PREFIX)\1,' $$m > $(SHARE)/$${m%/*}/man$${m##*.}/$${m##*/}; chmod 644 $(SHARE)/$${m%/*}/man$${m##*.}/$${m##*/}; done
 	install -m 644 share/models/*.gguf share/models/*.md $(SHARE)/chimere/models; install -m 644 share/recipes/* $(SHARE)/chimere/recipes; install -m 644 share/k8s/* $(SHARE)/chimere/k8s; install -m 644 LICENSE README.md share/magic share/haproxy.cfg share/demo/* $(SHARE)/chimere
 	install -m 644 $(sort $(filter share/eval/%,$(UNPACKED)) $(filter-out %.zst,$(wildcard share/eval/*))) $(SHARE)/chimere/eval && install -m 644 $(filter share/rehearse/%,$(UNPACKED)) $(SHARE)/chimere/rehearse && install -m 755 share/pipelines/* $(SHARE)/chimere/pipelines && install -m 755 share/jobs/* $(SHARE)/chimere/jobs && install -m 755 share/convert/convert.py $(SHARE)/chimere/convert
 	@set -e; cd share/systemd; for u in crontab */*; do sed 's|@PREFIX@|$(PREFIX)|g' $$u > $(abspath $(SHARE))/chimere/systemd/$$u; done
