@@ -144,11 +144,12 @@ static void copy_some(void *ctx, int64_t begin, int64_t end, int)
 static void open_loaders(struct cuda *c, size_t n)
 {
     enum { MOST = 12 };
-    const int cpus = pool_cpus();
     struct err e;
 
-    if (c->loaders == NULL && cpus > 1 && n >= 2 * (size_t)BOUNCE &&
-        pool_open(&c->loaders, cpus < MOST ? cpus : MOST, &e) != ERR_OK)
+    if (c->loaders != NULL || n < 2 * (size_t)BOUNCE)
+        return;
+    const int cpus = pool_cpus();
+    if (cpus > 1 && pool_open(&c->loaders, cpus < MOST ? cpus : MOST, &e) != ERR_OK)
         c->loaders = NULL; /* it takes longer */
 }
 
