@@ -47,7 +47,7 @@ static enum err_code make(FILE *f, int n, int dims, const char *index, const cha
         return e->code;
     for (int i = 0; i < n; i++) {
         if (fread(v, sizeof *v, (size_t)dims, f) != (size_t)dims)
-            return err_set(e, ERR_IO, "there are not so many vectors");
+            return err_set(e, ERR_IO, "the file has fewer than %d vectors", n);
         recall_build_vector(b, i, v);
     }
     free(v);

@@ -235,8 +235,8 @@ eval_suite() # ANSWERS DIRECTORY RESULTS
 do_asked() { answer_tasks asked.answers champion items.new.jsonl items.replay.jsonl; }
 
 # From the parent's adapter on, with all new pairs, the newest 400 of the old ones, which would be forgotten otherwise, and
-# those that it has lost; it rehearses the others. The
-# trainer's test has the rule and the margins of the gate; too few items cannot show that less than 4 % of all is lost.
+# those that it has lost; it rehearses the others. The trainer's test has the rule and the margins of the gate; too few
+# items cannot show that less than 4 % of all is lost.
 do_train()
 {
     local f options=() status=0 all=$margin
@@ -358,7 +358,7 @@ do_text()
         text.champion.tmp text.challenger.tmp > text.json
 }
 
-# In turns, and of each the fastest, as other programs take its caches: three times, and up to twelve as long as the new one is slow.
+# In turns, and of each the fastest, as other programs use the same caches: three times, and up to twelve as long as the new one is slow.
 do_speed()
 {
     local i was is
