@@ -46,11 +46,11 @@ topic() # TOPIC: its log ends with its count and how long it took
         echo "reach/$1: skipped: not installed:$(missing "$1")"
     else
         timeout 3600 bash "tests/reach/$1.sh"
-    fi < /dev/null > "$REACH/$1.log" 2>&1
-    tail -n 1 "$REACH/$1.log" | grep -q "^reach/$1: " || echo "reach/$1: 0 passed, 1 failed: it ended without a count" >> "$REACH/$1.log"
-    echo "reach/$1 took $((SECONDS - start)) s" >> "$REACH/$1.log"
+    fi < /dev/null > "$REACH/$1.out" 2>&1
+    tail -n 1 "$REACH/$1.out" | grep -q "^reach/$1: " || echo "reach/$1: 0 passed, 1 failed: it ended without a count" >> "$REACH/$1.out"
+    echo "reach/$1 took $((SECONDS - start)) s" >> "$REACH/$1.out"
 }
-lane() { local t; for t; do topic "$t"; cat "$REACH/$t.log"; done; }
+lane() { local t; for t; do topic "$t"; cat "$REACH/$t.out"; done; }
 # Those of the common root, which wait for much of their time, beside those that make their own.
 common=() own=()
 for t; do
@@ -62,7 +62,7 @@ wait
 good=0 bad=0 skipped=0
 for t; do
     b=1 g=0 s=0
-    read -r b g s < <(sed -nE "s|^reach/$t: ([0-9]+) passed, ([0-9]+) failed.*|\2 \1 0|p; s|^reach/$t: skipped: .*|0 0 1|p" "$REACH/$t.log")
+    read -r b g s < <(sed -nE "s|^reach/$t: ([0-9]+) passed, ([0-9]+) failed.*|\2 \1 0|p; s|^reach/$t: skipped: .*|0 0 1|p" "$REACH/$t.out")
     good=$((good + g)) bad=$((bad + b)) skipped=$((skipped + s))
 done
 times > "$REACH/spent" # a pipe would have its own
