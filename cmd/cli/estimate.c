@@ -89,6 +89,20 @@ double cli_estimate_card(int64_t bytes)
     return 4000e9;
 }
 
+const char *cli_part_name(enum cli_part p)
+{
+    static const char *const names[CLI_N_PARTS] = { "dense", "experts", "router", "output", "state" };
+
+    return names[p];
+}
+
+static enum cli_part part_of(int class)
+{
+    return class == MODEL_ROUTER                               ? CLI_PART_ROUTER
+           : class == MODEL_OUTPUT || class == MODEL_EMBEDDING ? CLI_PART_OUTPUT
+                                                               : CLI_PART_DENSE;
+}
+
 static void count_bytes(struct cli_estimate *x, const struct run_placement *f)
 {
     /* without an output of its own the whole embedding is read, else rows of it */
@@ -98,10 +112,12 @@ static void count_bytes(struct cli_estimate *x, const struct run_placement *f)
         if (c != MODEL_EXPERTS && c != MODEL_MTP && (c != MODEL_EMBEDDING || tied)) {
             x->device_bytes += (double)f->weights.device[c];
             x->host_bytes += (double)f->weights.host[c];
+            x->part_bytes[part_of(c)] += (double)f->weights.device[c] + (double)f->weights.host[c];
         }
     for (int i = 0; i < f->n_layer; i++) {
         const double there = f->experts != NULL && f->expert_bytes[i] > 0 ? f->experts->host_uses[i] : 0;
 
+        x->part_bytes[CLI_PART_EXPERTS] += f->n_used * (double)f->expert_bytes[i];
         x->host_bytes += there * (double)f->expert_bytes[i];
         x->device_bytes += (f->n_used - there) * (double)f->expert_bytes[i];
     }
@@ -110,7 +126,8 @@ static void count_bytes(struct cli_estimate *x, const struct run_placement *f)
 
         x->disk_bytes += uses * (double)f->expert_bytes[i] * (1 - f->cache_share);
     }
-    x->device_bytes += 2 * (double)f->state_bytes / (f->n_seq > 0 ? f->n_seq : 1); /* read and written */
+    x->part_bytes[CLI_PART_STATE] = 2 * (double)f->state_bytes / (f->n_seq > 0 ? f->n_seq : 1); /* read and written */
+    x->device_bytes += x->part_bytes[CLI_PART_STATE];
     x->context_bytes = (double)f->kv_bytes / (f->n_seq > 0 ? f->n_seq : 1);
 }
 
@@ -141,8 +158,8 @@ struct cli_estimate cli_estimate(const struct run_placement *f, double device_by
     x.device_bytes_per_s = device_bytes_per_s > 0 ? device_bytes_per_s : f->present ? recall("cuda") : 0;
     x.device_measured = x.device_bytes_per_s > 0 && !(device_bytes_per_s > 0);
     if (f->is_host) {
-        x.device_bytes_per_s = x.host_bytes_per_s;
-        x.device_measured = x.host_measured;
+        x.device_bytes_per_s = device_bytes_per_s > 0 ? device_bytes_per_s : x.host_bytes_per_s;
+        x.device_measured = device_bytes_per_s <= 0 && x.host_measured;
     } else if (x.device_bytes_per_s <= 0) {
         x.device_bytes_per_s = f->n_dev > 1 ? usual_cards(f) : cli_estimate_card(f->budget_bytes);
     }
@@ -158,4 +175,10 @@ struct cli_estimate cli_estimate(const struct run_placement *f, double device_by
     x.least_tps = 1 / most_s;
     x.most_tps = 1 / least_s;
     return x;
+}
+
+double cli_estimate_at(const struct cli_estimate *x, double share, bool full_context)
+{
+    return share / ((x->device_bytes + (full_context ? x->context_bytes : 0)) / x->device_bytes_per_s +
+                    x->host_bytes / x->host_bytes_per_s + x->disk_bytes / x->disk_bytes_per_s);
 }

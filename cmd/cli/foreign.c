@@ -169,7 +169,8 @@ static const struct {
     const char *names;
     bool takes; /* an argument; of "think" it may be left out */
 } elsewhere[] = {
-    { "alias|answer|api-key-file|batch|best-of|cache-dir|cache-size|chat-kwargs|checkpoints|classify|connections|"
+    { "alias|answer|api-key-file|bandwidth|batch|best-of|cache-dir|cache-size|chat-kwargs|checkpoints|classify|"
+      "connections|"
       "context|cors|drain|dvts|exit-idle|"
       "embed-layer|errors|expert-profile|files|files-size|grammar|kv-tokens|listen|logit-bias|logits|logits-last|"
       "logprobs|max-body|max-queue|metrics-names|"

@@ -138,6 +138,26 @@ static double rounded(double v)
     return unit * round(v / unit);
 }
 
+/* Of the bandwidth, to compare: what one large product reaches on an H200, and two that are beyond it. */
+static const double shares[] = { .56, .75, .85 };
+enum { N_SHARES = sizeof shares / sizeof *shares };
+
+static void put_parts_of_token(const struct run_placement *f, const struct cli_estimate *x, const struct writer *w)
+{
+    char text[200] = "";
+    size_t n = 0;
+
+    for (int p = 0; p < CLI_N_PARTS; p++)
+        if (x->part_bytes[p] > 0)
+            n += (size_t)snprintf(text + n, sizeof text - n, "%s%s %.3g GB", n > 0 ? ", " : "",
+                                  cli_part_name((enum cli_part)p), x->part_bytes[p] / 1e9);
+    write_text(w, "  bytes a token  %s; kv %.3g GB more at %" PRId64 " tokens", text, x->context_bytes / 1e9,
+               f->ctx_tokens);
+    for (int i = 0; i < N_SHARES; i++)
+        write_text(w, "  at %.0f %%        of the bandwidth alone %.0f to %.0f tokens/s", 100 * shares[i],
+                   cli_estimate_at(x, shares[i], true), cli_estimate_at(x, shares[i], false));
+}
+
 static void put_estimate(const struct run_placement *f, double device_bytes_per_s, const struct writer *w)
 {
     const struct cli_estimate x = cli_estimate(f, device_bytes_per_s);
@@ -153,6 +173,7 @@ static void put_estimate(const struct run_placement *f, double device_bytes_per_
     write_text(w, "  speed          about %.6g to %.6g tokens/s: a token reads %.3g GB%s at %.0f GB/s (%s)%s%s",
                rounded(x.least_tps), rounded(x.most_tps), x.device_bytes / 1e9, f->is_host ? "" : " from the card",
                x.device_bytes_per_s / 1e9, device_bytes_per_s > 0 ? "given" : how[x.device_measured], host, disk);
+    put_parts_of_token(f, &x, w);
 }
 
 /* The layers of each device, where there are several. */
@@ -279,16 +300,37 @@ static json_t *parts_json(const struct run_placement *f)
     return list;
 }
 
+static json_t *parts_of_token_json(const struct cli_estimate *x)
+{
+    json_t *o = json_pack("{s:f}", "kv", x->context_bytes);
+
+    for (int p = 0; p < CLI_N_PARTS && o != NULL; p++)
+        o = json_if(cli_json_set(o, cli_part_name((enum cli_part)p), json_real(x->part_bytes[p])), o);
+    return o;
+}
+
+static json_t *shares_json(const struct cli_estimate *x)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; i < N_SHARES; i++)
+        json_push(&list,
+                  json_pack("{s:f, s:f, s:f}", "share", shares[i], "least_tps", cli_estimate_at(x, shares[i], true),
+                            "most_tps", cli_estimate_at(x, shares[i], false)));
+    return list;
+}
+
 static json_t *estimate_json(const struct run_placement *f, double device_bytes_per_s)
 {
     const struct cli_estimate x = cli_estimate(f, device_bytes_per_s);
 
-    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:b, s:b, s:f, s:f, s:b}", "least_tps", x.least_tps,
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:b, s:b, s:f, s:f, s:b, s:o, s:o}", "least_tps", x.least_tps,
                      "most_tps", x.most_tps, "device_step_bytes", x.device_bytes, "host_step_bytes", x.host_bytes,
                      "context_step_bytes", x.context_bytes, "device_bytes_per_s", x.device_bytes_per_s,
                      "host_bytes_per_s", x.host_bytes_per_s, "device_measured", x.device_measured, "host_measured",
                      x.host_measured, "disk_step_bytes", x.disk_bytes, "disk_bytes_per_s", x.disk_bytes_per_s,
-                     "disk_measured", f->disk_bytes_per_s > 0);
+                     "disk_measured", f->disk_bytes_per_s > 0, "step_bytes_by_part", parts_of_token_json(&x), "shares",
+                     shares_json(&x));
 }
 
 json_t *cli_placement_json(const struct run_placement *f, double device_bytes_per_s)
@@ -355,11 +397,11 @@ static void to_note(void *ctx, const char *line)
     cli_note("%s", line);
 }
 
-enum err_code cli_placement_print(const struct run_placement *f, bool json, struct err *e)
+enum err_code cli_placement_print(const struct run_placement *f, double device_bytes_per_s, bool json, struct err *e)
 {
     if (json)
-        return cli_json_line(cli_placement_json(f, 0), e);
-    cli_placement_text(f, 0, to_stdout, NULL);
+        return cli_json_line(cli_placement_json(f, device_bytes_per_s), e);
+    cli_placement_text(f, device_bytes_per_s, to_stdout, NULL);
     return cli_flush_stdout(e);
 }
 

@@ -12,6 +12,7 @@ typedef void cli_placement_line(void *ctx, const char *line);
 void cli_placement_text(const struct run_placement *f, double device_bytes_per_s, cli_placement_line *line, void *ctx);
 json_t *cli_placement_json(const struct run_placement *f, double device_bytes_per_s); /* NULL when memory is out */
 /* Prints the plan to stdout. */
-MUST_CHECK enum err_code cli_placement_print(const struct run_placement *f, bool json, struct err *e);
+MUST_CHECK enum err_code cli_placement_print(const struct run_placement *f, double device_bytes_per_s, bool json,
+                                             struct err *e);
 void cli_placement_note(const struct run_placement *f); /* with -v; NULL: nothing was planned */
 #endif

@@ -196,7 +196,7 @@ const struct cli_pair cli_run_pairs[] = {
     { "rate|redact|log-size", CLI_NEEDS, "log", NULL, 0 },
     { "answer", CLI_NEEDS, "rate", NULL, 0 },
     { "pipeline-state", CLI_NEEDS, "pipeline", NULL, 0 },
-    { "shape", CLI_NEEDS, "plan", NULL, 0 },
+    { "shape|bandwidth", CLI_NEEDS, "plan", NULL, 0 },
     { "shape", CLI_EXCLUDES, "model|lora|session", "it is no model in a file", 0 },
     { "mix", CLI_NEEDS, "shape", NULL, 0 },
     { NULL, CLI_NEEDS, NULL, NULL, 0 },
@@ -322,6 +322,8 @@ static void check_values(const struct cli *cli, const struct cli_run_options *o)
         cli_leave_aside(cli, "draft-max");
     if (cli_is_stdin(o->pipeline))
         cli_usage("--pipeline -: needs the name of a file");
+    if (cli_given(cli, "bandwidth") && !(o->bandwidth > 0))
+        cli_usage("--bandwidth %g: must be above 0", (double)o->bandwidth);
     for (size_t i = 0; i < o->stops.n; i++)
         if (*o->stops.v[i] == '\0')
             cli_usage("--stop: the text is empty");

@@ -83,6 +83,7 @@ static const struct cli_opt opts[] = {
     ROW_EXPERTS(o.model),
     STRING(0, "via", "server", "unix:path or auto: a running server answers", &o.via),
     ROWS_PLAN(o.model),
+    REAL(0, "bandwidth", "gb/s", "with --plan: of the card, or of the CPU's memory", &o.bandwidth),
     STRING(0, "shape", "spec", "with --plan: no file, a known shape", &o.shape),
     STRING(0, "mix", "name", "its types: q4_k_m (default), ramp, q8_0 ...", &o.mix),
     SECTION("Tools for scripts"),

@@ -104,5 +104,7 @@ enum err_code cli_run_plan(struct cli_run *s, char *const *files, int *status, s
                  (long long)train);
     if (cli_run_count_verifier(s, ro.ctx_tokens, e))
         return e->code;
-    return cli_open_plan(&s->open, &ro, e) ? e->code : cli_placement_print(s->open.placement, s->o->json, e);
+    return cli_open_plan(&s->open, &ro, e)
+               ? e->code
+               : cli_placement_print(s->open.placement, (double)s->o->bandwidth * 1e9, s->o->json, e);
 }

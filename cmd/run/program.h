@@ -64,6 +64,7 @@ struct cli_run_options {
     const char *classify; /* a file of routes; NULL: not given */
     const char *pipeline, *pipeline_state;
     const char *shape, *mix; /* of --plan */
+    float bandwidth;         /* of --plan, GB/s; 0: not given */
 };
 /* options.c: what the command line, the environment and the file beside the model say; files: the operands. Exits after
  * a mistake. */

@@ -122,6 +122,32 @@ exact='(.total_bytes == .fixed_bytes + .device_weight_bytes + .kv_bytes + .state
     grep -q ' from the card at 717 GB/s (given) and ' out
 }
 
+@test "a plan has the bytes of a token by part, and what shares of the bandwidth would give" {
+    parts='(.speed | (.step_bytes_by_part | del(.kv) | add) / (.device_step_bytes + .host_step_bytes) - 1 | fabs < 1e-6)'
+    chimere-run --plan --json --bandwidth 100 > cpu
+    jq -e "$parts" cpu
+    jq -e '.device_weight_bytes_by_kind as $k | .speed | .device_bytes_per_s == 1e11 and (.device_measured | not)
+        and (.step_bytes_by_part | .output == $k.output and .router == $k.router and .kv > 0
+            and .dense == ($k | del(.embedding, .experts, .output, .router, .mtp) | add))
+        and .step_bytes_by_part.state == 2 * '"$(jq .state_bytes cpu)" cpu
+    jq -e '.speed | [.shares[].share] == [.56, .75, .85] and all(.shares[]; .least_tps < .most_tps)
+        and (.shares[0].most_tps * .device_step_bytes / .56e11 - 1 | fabs) < 1e-6
+        and (.shares[2].least_tps * (.device_step_bytes + .context_step_bytes) / .85e11 - 1 | fabs) < 1e-6' cpu
+    # a shape on a card: its experts count by their use, and those of the host at the host's bandwidth
+    chimere-run --plan --json --shape qwen3.6-35b-a3b --mix q4k --vram 24G --ctx 64k --bandwidth 448 > card
+    jq -e "$parts"' and .speed.step_bytes_by_part.experts == ([.layers[].expert_bytes] | add) * 8
+        and .speed.step_bytes_by_part.kv == 65536 * 20480 and .speed.device_bytes_per_s == 4.48e11' card
+    chimere-run --plan --json --shape qwen3.6-35b-a3b --mix q4k --vram 12G --ctx 64k > split
+    jq -e "$parts"' and .speed.host_step_bytes > 0 and (.speed | .shares[1].most_tps
+        * (.device_step_bytes / .device_bytes_per_s + .host_step_bytes / .host_bytes_per_s) / .75 - 1 | fabs) < 1e-6' split
+    jq -es 'map(.speed.step_bytes_by_part | del(.router)) | .[0] == .[1]' card split # but for a table of places
+    chimere-run --plan --shape qwen3.6-35b-a3b --mix q4k --vram 24G --ctx 64k --bandwidth 448 > out
+    grep -qE '^  bytes a token  dense [0-9.]+ GB, experts .* GB, router .* GB, output .* GB, state .* GB; kv 1\.34 GB more at 65536 ' out
+    [ "$(grep -cE '^  at (56|75|85) %        of the bandwidth alone [0-9]+ to [0-9]+ tokens/s$' out)" -eq 3 ]
+    fails 2 'must be above 0' chimere-run --plan --bandwidth 0
+    fails 2 '--bandwidth needs --plan' chimere-run --bandwidth 448 -p x
+}
+
 @test "a profile is written, added to, and keeps used experts on the card" {
     chimere-run -p "Name a colour." -n 6 --expert-profile p.json > first
     jq -e '.type == "expert_profile" and (.model_fingerprint | test("^[0-9a-f]{16}$")) and (.uses | length) == 8
