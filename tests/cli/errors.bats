@@ -463,6 +463,25 @@ cut_is_named() # PROCESS: it ends, and the file that was cut is named
     cut_is_named $!
 }
 
+@test "a model file that is cut before threads copy its weights, and one that is replaced" {
+    mkfifo prompt
+    for how in cut replaced; do
+        cp "$CHIMERE_MODEL" cut.gguf
+        chimere-run -m cut.gguf --no-mmap --threads 4 --raw -n 2 < prompt > out 2> err &
+        exec 9> prompt
+        wait_for grep -q cut.gguf "/proc/$!/maps"
+        if [ $how = cut ]; then
+            truncate -s 65536 cut.gguf
+        else
+            cp "$TINY" new && mv new cut.gguf
+        fi
+        echo hello >&9
+        exec 9>&-
+        if [ $how = cut ]; then cut_is_named $!; else wait $!; fi
+    done
+    echo hello | chimere-run --raw -n 2 | cmp out - # of the file that was opened
+}
+
 @test "a drafter that is cut while an answer is written" {
     cp "$ROOT/share/models/chimere-nano-dflash.gguf" cut.gguf
     chimere-run --raw -p hello -n 3500 --ignore-eos --draft cut.gguf > out 2> err &

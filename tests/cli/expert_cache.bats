@@ -73,6 +73,20 @@ ONE=159744
     fails 2 '--expert-cache does not belong' chimere-bench bandwidth --expert-cache 1M
 }
 
+@test "a file that cannot be read past the page cache: the same answer" {
+    find_shim
+    ask() { LD_PRELOAD=$shim chimere-run --json -n 2 -p "$ASK" --expert-cache 400k "$@" < /dev/null; }
+    CHIMERE_TEST_FAULT_LOG=log ask > want
+    jq -e .expert_cache.direct want || skip "this file system reads all through its cache"
+    for ((n = $(sed -n 's/^open //p' log); n > 0; n--)); do
+        CHIMERE_TEST_FAULT=open:$n ask > out 2> err && ! jq -e .expert_cache.direct out && break
+    done
+    [ "$n" -gt 0 ]
+    jq -c '[.reasoning, .text]' want | cmp - <(jq -c '[.reasoning, .text]' out)
+    (ulimit -l 0 && ask > out)
+    jq -c '[.reasoning, .text]' want | cmp - <(jq -c '[.reasoning, .text]' out)
+}
+
 @test "a disk that fails ends that answer, and the server goes on" {
     find_shim
     ask='{"id":1,"method":"chat/completions","body":{"temperature":0,"max_tokens":4,"messages":[{"role":"user","content":"Hi"}]}}'

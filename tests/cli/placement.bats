@@ -198,6 +198,15 @@ exact='(.total_bytes == .fixed_bytes + .device_weight_bytes + .kv_bytes + .state
     chimere-run -p "Name a colour." -n 8 --threads 2 --no-mmap -v > copied 2> notes
     diff mapped copied
     grep -q '^weights  22\.[0-9] MB copied from the file, 0\.0 MB of them laid out' notes
+    # no memory that may be locked, one processor, two programs that load at once
+    (ulimit -l 0 && chimere-run -p "Name a colour." -n 8 --no-mmap > copied)
+    cmp mapped copied
+    taskset -c "$(taskset -cp $$ | sed 's/.*[:,-] *//')" chimere-run -p "Name a colour." -n 8 --no-mmap > copied
+    cmp mapped copied
+    for i in 1 2; do chimere-run -p "Name a colour." -n 8 --threads 2 --no-mmap > "copied.$i" & pids[i]=$!; done
+    wait "${pids[1]}" && wait "${pids[2]}"
+    cmp mapped copied.1
+    cmp mapped copied.2
     chimere-run -r -p "The list of" -n 0 --logits mapped.f32
     chimere-run -r -p "The list of" -n 0 --logits copied.f32 --no-mmap --threads 1
     cmp mapped.f32 copied.f32

@@ -89,6 +89,51 @@ alike()
     from=nul alike -s 'Be brief.' $n
 }
 
+# The server's directory is another one, so names without a directory in front would be other files there.
+@test "files and the standard input are read by the one who asks" {
+    serve
+    mkdir here
+    cd here
+    ln -s ../s s
+    printf '{"type":"object","properties":{"x":{"enum":[1,2]}},"required":["x"]}' > schema.json
+    printf 'root ::= "yes" | "no"' > g.gbnf
+    printf '[{"role":"user","content":"What is 12 + 30?"},{"role":"assistant","content":"42"}]' > m.json
+    printf '[{"type":"function","function":{"name":"add","parameters":{"type":"object","properties":{"a":{"enum":[347]}},"required":["a"]}}}]' > tools.json
+    printf 'Answer in one word.\n' > system
+    printf 'Use these notes. What does ls do?\n' > notes
+    printf '[1,2,3,4]' > ids.json
+    n='-n 10'
+    alike -p "$Q" --think off --schema schema.json
+    alike -p "$Q" --think off --grammar g.gbnf
+    alike -p "$Q" --think off --tools tools.json --tool-choice add --json
+    alike -p 'And 5 more?' --messages m.json $n --json
+    alike --messages m.json --continue $n --json
+    alike -p "$Q" -s @system $n --think off
+    alike -p 'Be brief.' notes system $n
+    alike --tokens ids.json $n --json
+    local name
+    for name in none .; do
+        for option in --schema --grammar --messages --tools --tokens; do
+            alike -p "$Q" $option $name $n
+        done
+        alike -p "$Q" -s @$name
+        alike -p "$Q" $name
+    done
+    from=notes
+    alike $n --json
+    alike -p "$Q" $n --json
+    alike -p "$Q" --no-stdin $n --json
+    alike -p "$Q" system - $n --json
+    alike --messages m.json - $n --json
+    from=m.json
+    alike -p 'And 5 more?' --messages - $n --json
+    from=/dev/null
+    # What changes an answer by a file that the server would have to open is refused before anybody is asked.
+    for option in --engram --context --context-table --examples --recite --calibration; do
+        fails 2 "$option and --via do not go together" via -p "$Q" $option notes
+    done
+}
+
 @test "the log is kept by the one who asks" {
     serve
     chimere-run -p "$Q" -n 9 --log own
