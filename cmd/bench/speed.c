@@ -328,6 +328,7 @@ static enum err_code report_family(struct speed *s, bool of_rows, int n, double 
     cli_bench_line(s->b, "%-9s %2d at %6lld  %9.3f ms a step [%.3f, %.3f]  %8.1f tokens/s%s",
                    of_rows ? "rows" : "sequences", n, (long long)depth, v.median, v.min, v.max, n * 1e3 / v.median,
                    ratio);
+    put_ops(s, r, TURN_STEPS);
     return cli_bench_done(s->b, r, e);
 }
 
@@ -355,8 +356,15 @@ static enum err_code measure_family(struct speed *s, bool of_rows, struct err *e
     for (int k = 0; k < l->n && code == ERR_OK; k++)
         if (l->v[k] == 1)
             one = cli_bench_spread(ms + (int64_t)k * reps, reps).median;
-    for (int k = 0; k < l->n && code == ERR_OK; k++)
-        code = report_family(s, of_rows, (int)l->v[k], ms + (int64_t)k * reps, one, e);
+    for (int k = 0; k < l->n && code == ERR_OK; k++) {
+        const int n = (int)l->v[k];
+
+        model_time(s->b->open.model, true);
+        code = time_steps(s, TURN_STEPS, of_rows ? n : 1, of_rows ? 1 : n, &skip, e);
+        model_time(s->b->open.model, false);
+        if (code == ERR_OK)
+            code = report_family(s, of_rows, n, ms + (int64_t)k * reps, one, e);
+    }
     free(ms);
     return code;
 }
@@ -474,8 +482,8 @@ static int64_t context_needed(const struct speed *s)
     int64_t asked = s->b->o->model.ctx_tokens;
     int64_t reps = s->b->o->reps, depth = cli_bench_most(&s->depths);
     int64_t need[5] = { cli_bench_most(&s->prompts), depth + WARM_STEPS + reps * s->b->o->decode_tokens + TURN_STEPS,
-                        s->depths.v[0] + (WARM_STEPS + TURN_STEPS) * reps * sum_of(&s->rows),
-                        s->depths.v[0] + (WARM_STEPS + TURN_STEPS) * reps * s->seqs.n,
+                        s->depths.v[0] + ((WARM_STEPS + TURN_STEPS) * reps + TURN_STEPS) * sum_of(&s->rows),
+                        s->depths.v[0] + ((WARM_STEPS + TURN_STEPS) * reps + TURN_STEPS) * s->seqs.n,
                         depth + 2 * (WARM_STEPS + TURN_STEPS) };
     int64_t most = asked > 1 ? asked : 1;
 

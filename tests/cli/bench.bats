@@ -49,6 +49,8 @@ brief() # a speed run of a moment
         and .step_bytes_by_kind.kv > 0 and .step_bytes_by_kind.state > 0 and .bandwidth_fraction > 0
         and .by_op.matmul.step_ms > 0 and (.decode_min_tps <= .decode_tps) and (.decode_tps <= .decode_max_tps)' out
     jq -es '.[] | select(.case == "rows n=1 depth=0") | .cost_ratio == 1' out
+    jq -es '[.[] | select(.rows or (.sequences and .engine_ratio == null))] | length == 5
+        and all(.[]; .by_op.moe.step_ms > 0 and ([.by_op[].share] | add | . > 0.999 and . < 1.001))' out
     jq -es '[.[] | select(.engine_ratio)] | length == 2 and all(.[]; .engine_ratio > 0.1 and .tps > 0)' out
     jq -es '.[0] | .load_ms >= 0 and .peak_memory_bytes > 1000000' out
     # experts touched by several rows: more than by one, less than as many times as much
