@@ -30,6 +30,7 @@ static const struct cli_opt opts[] = {
     ROW_MODEL(o.model),
     STRING(0, "shape", "spec", "random weights: NAME[,layers=N,experts=N...]", &o.shape),
     STRING(0, "mix", "name", "their types: q4_k_m (default), ramp, q8_0 ...", &o.mix),
+    REAL(0, "routing", "skew", "some experts are chosen more often, by Zipf's law", &o.routing),
     ROW_LORA(o.model),
     ROWS_RUNNING(o.model),
     ROW_EXPERTS(o.model),
@@ -146,6 +147,7 @@ static const struct cli_of of[] = {
     { "lora", RUNS },
     { "shape", SHAPED | SYNTH },
     { "mix", SHAPED | SYNTH },
+    { "routing", SHAPED | SYNTH },
     { "threads", COMPUTES },
     { "device", COMPUTES | SYNTH | KERNELS },
     { "vram", PLANS },
@@ -222,9 +224,9 @@ static const struct cli_of of[] = {
 static const struct cli_pair pairs[] = {
     { "shape", CLI_EXCLUDES, "model", NULL, 0 },
     { "shape", CLI_EXCLUDES, "lora", "an adapter is for a model in a file", 0 },
-    { "mix", CLI_NEEDS, "shape", "it is for random weights", SHAPED },
+    { "mix|routing", CLI_NEEDS, "shape", "it is for random weights", SHAPED },
     { "seed", CLI_NEEDS, "shape", "it is for random weights", SPEED | STATE },
-    { "write|vram", CLI_NEEDS, "shape", NULL, SYNTH },
+    { "write|vram|routing", CLI_NEEDS, "shape", NULL, SYNTH },
     { "no-mmap|expert-cache", CLI_NEEDS, "vram", NULL, SYNTH },
     { "fixed", CLI_NEEDS, "draft", "an oracle always drafts as much as possible", SPECULATE },
     { "", CLI_NEEDS, "draft|oracle", NULL, SPECULATE },
@@ -275,6 +277,8 @@ static void check_usage(const struct cli_command *c)
     cli_chart_check("plot", o.plot);
     if (!(o.may_lose >= 0 && o.may_lose <= 1))
         cli_usage("--may-lose %g: not from 0 to 1", (double)o.may_lose);
+    if (!(o.routing >= 0 && o.routing <= 4))
+        cli_usage("--routing %g: not from 0 to 4", (double)o.routing);
     if (c->bit & KERNELS && o.model.device != NULL && strncmp(o.model.device, "cuda", 4) != 0)
         cli_usage("kernels: --device %s: only GPUs have these kernels", o.model.device);
     if (c->bit & KERNELS && o.model.acts == QUANT_ACTS_F32)

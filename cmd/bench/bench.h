@@ -19,6 +19,7 @@
 struct chat;
 struct model_opts;
 struct model_reads;
+struct shape;
 
 struct bench_opts {
     struct cli_model_opts model;
@@ -36,7 +37,7 @@ struct bench_opts {
     struct cli_verifier_opts verifier;
     int32_t drafts, reps, decode_tokens, samples, parallel;
     int64_t stride, windows, limit, predict_max, seed, size_bytes;
-    float temp, top_p, bandwidth, may_lose;
+    float temp, top_p, bandwidth, may_lose, routing;
 };
 
 struct bench {
@@ -73,6 +74,8 @@ enum err_code cli_bench_cmd_calibrate(struct bench *b, struct err *e);
 /* Draws an array of records of rules. */
 MUST_CHECK enum err_code cli_bench_draw_rules(struct bench *b, const json_t *records, const char *path, struct err *e);
 
+/* The shape of --shape, --mix and --routing; what names tell of the latter, or nothing. */
+MUST_CHECK enum err_code cli_bench_shape(struct shape **out, char routing[32], const struct bench *b, struct err *e);
 /* Opens b's model: --model, or --shape with random weights in memory. with_text: its tokenizer too. */
 MUST_CHECK enum err_code cli_bench_open(struct bench *b, bool with_text, struct err *e);
 void cli_bench_close(struct bench *b);

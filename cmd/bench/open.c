@@ -42,21 +42,34 @@ static bool weights_tick(void *ctx, uint64_t done, uint64_t total)
 
 const struct progress cli_bench_weights = { weights_tick, NULL };
 
+enum err_code cli_bench_shape(struct shape **out, char routing[32], const struct bench *b, struct err *e)
+{
+    routing[0] = '\0';
+    if (shape_open(out, b->o->shape, b->o->mix, e))
+        return e->code;
+    if (b->o->routing <= 0)
+        return ERR_OK;
+    snprintf(routing, 32, " routing=%g", (double)b->o->routing);
+    if (shape_route(*out, (double)b->o->routing, e))
+        shape_close(*out);
+    return e->code;
+}
+
 /* Makes the shape's file, and takes its name away again: it lives as long as it is mapped. */
 static enum err_code open_shape(struct bench *b, struct err *e)
 {
     struct shape *s;
-    char dir[64];
+    char dir[64], routing[32];
     enum err_code code;
 
-    if (shape_open(&s, b->o->shape, b->o->mix, e))
+    if (cli_bench_shape(&s, routing, b, e))
         return e->code;
     if (room_for(dir, sizeof dir, shape_bytes(s), e)) {
         shape_close(s);
         return e->code;
     }
     snprintf(b->open.path, sizeof b->open.path, "%s/model.gguf", dir);
-    snprintf(b->label, sizeof b->label, "shape:%.150s:%.50s", b->o->shape, b->o->mix);
+    snprintf(b->label, sizeof b->label, "shape:%.150s:%.40s%s", b->o->shape, b->o->mix, routing);
     code = shape_write(s, b->open.path, (uint64_t)b->o->seed, &cli_bench_weights, e);
     cli_progress_end();
     if (code == ERR_OK)

@@ -97,12 +97,12 @@ enum err_code cli_bench_cmd_synth(struct bench *b, struct err *e)
 {
     struct synth s = { .b = b };
     const double card = (double)b->o->bandwidth * 1e9; /* 0: not given */
-    char what[256];
+    char what[256], routing[32];
     enum err_code code;
 
     if (b->o->shape == NULL)
         return list_shapes();
-    if (shape_open(&s.shape, b->o->shape, b->o->mix, e))
+    if (cli_bench_shape(&s.shape, routing, b, e))
         return e->code;
     s.ctx_tokens = b->o->model.ctx_tokens > 0 ? b->o->model.ctx_tokens : 8192;
     code = cli_open_shape(&b->open, &b->o->model, s.shape, e) ? e->code : eval_traffic(&s.t, b->open.gguf, e);
@@ -110,7 +110,7 @@ enum err_code cli_bench_cmd_synth(struct bench *b, struct err *e)
         code = plan_device(&s, e);
     if (code == ERR_OK) {
         s.memory_bytes = s.t.state_bytes + (int64_t)((double)s.t.kv_floats * kv_bytes(b) * (double)s.ctx_tokens);
-        snprintf(what, sizeof what, "%s mix=%s", b->o->shape, b->o->mix);
+        snprintf(what, sizeof what, "%s mix=%s%s", b->o->shape, b->o->mix, routing);
         cli_bench_line(b, "%s", what);
         s.r = cli_bench_record("synth", what, "weight_bytes", "lower");
         cli_bench_real(s.r, "noise", 0);

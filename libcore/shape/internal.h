@@ -28,6 +28,7 @@ struct row {
 struct shape {
     struct row row;
     int type[16]; /* by role of a matrix */
+    double skew;  /* of the router's choices; 0: even */
     struct shape_tensor *tensor;
     size_t n, room;
     bool failed;

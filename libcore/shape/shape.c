@@ -395,6 +395,14 @@ enum err_code shape_open(struct shape **out, const char *spec, const char *mix, 
     return ERR_OK;
 }
 
+enum err_code shape_route(struct shape *s, double skew, struct err *e)
+{
+    if (s->row.n_expert == 0)
+        return err_set(e, ERR_ARG, "shape: %s has no experts", s->row.name);
+    s->skew = skew;
+    return ERR_OK;
+}
+
 void shape_close(struct shape *s)
 {
     if (s != NULL)

@@ -30,6 +30,10 @@ const char *shape_mix_at(size_t i);  /* of mixes */
 MUST_CHECK enum err_code shape_open(struct shape **out, const char *spec, const char *mix, struct err *e);
 void shape_close(struct shape *s); /* NULL is allowed */
 
+/* Routers choose the expert of rank r in proportion to (1 + r) to the power of -skew, but none for more than 45 % of
+ * the tokens; ranks are in another order in each layer. 0: evenly. ERR_ARG if there are no experts. */
+MUST_CHECK enum err_code shape_route(struct shape *s, double skew, struct err *e);
+
 int64_t shape_bytes(const struct shape *s); /* of all tensors */
 
 /* A GGUF file. progress gets bytes. */

@@ -10,6 +10,8 @@
 #include "quant/quant.h"
 #include "shape/internal.h"
 
+#define ROUTE_MOST 0.45 /* of the tokens, for one expert */
+
 enum { STOCK_ELEMS = 1 << 18, STOCKS_MAX = 64 };
 
 /* Encoded random rows of one type and width. */
@@ -242,21 +244,74 @@ static float plain_value(const struct shape *s, const struct shape_tensor *t, ui
     return 0.05f * x;
 }
 
+/* What a normal number is above with probability p, up to a half. */
+static double quantile(double p)
+{
+    double low = 0, high = 8;
+
+    for (int i = 0; i < 50; i++) {
+        const double mid = (low + high) / 2;
+
+        *(0.5 * erfc(mid / sqrt(2)) > p ? &low : &high) = mid;
+    }
+    return high;
+}
+
+static double share_of(double factor, int rank, double skew)
+{
+    const double share = factor * pow(1 + rank, -skew);
+
+    return share < ROUTE_MOST ? share : ROUTE_MOST;
+}
+
+/* Logits of an expert are normal, and the scale of its row of the router says how often they are among the largest.
+ * scale[n_expert], in an order of the layer's own; all are 1 where there are too few experts for a choice. */
+static void route_scales(float *scale, const struct filler *f, const struct shape *s)
+{
+    const int n = s->row.n_expert, used = s->row.n_used;
+    double low = 0, high = n * pow(n, s->skew);
+
+    for (int i = 0; i < 100; i++) {
+        const double mid = (low + high) / 2;
+        double sum = 0;
+
+        for (int r = 0; r < n; r++)
+            sum += share_of(mid, r, s->skew);
+        *(sum < used ? &low : &high) = mid;
+    }
+    for (int r = 0; r < n; r++) {
+        const bool choice = used < ROUTE_MOST * n;
+        const int to = (int)(rng_unit(f->seed, 4, f->draws + (uint64_t)r) * (r + 1));
+
+        scale[r] = scale[to];
+        scale[to] = choice ? (float)(quantile((double)used / n) / quantile(share_of(high, r, s->skew))) : 1.0f;
+    }
+}
+
 static enum err_code write_plain(struct filler *f, const struct shape *s, const struct shape_tensor *t, struct err *e)
 {
+    const bool router = s->skew > 0 && ends_with(t->name, "ffn_gate_inp.weight");
     int64_t n = t->size_bytes / 4;
-    float chunk[1024];
+    float chunk[1024], *scale = router ? calloc((size_t)t->ne[1], sizeof *scale) : NULL;
+    enum err_code code = ERR_OK;
 
-    for (int64_t i = 0; i < n;) {
+    if (router && scale == NULL)
+        return err_nomem(e);
+    if (router)
+        route_scales(scale, f, s);
+    for (int64_t i = 0; i < n && code == ERR_OK;) {
         int64_t k = n - i < 1024 ? n - i : 1024;
 
-        for (int64_t j = 0; j < k; j++)
+        for (int64_t j = 0; j < k; j++) {
             chunk[j] = plain_value(s, t, f->seed, f->draws++);
-        if (gguf_write_data(f->w, chunk, (size_t)k * sizeof *chunk, e))
-            return e->code;
+            if (router)
+                chunk[j] *= scale[(i + j) / t->ne[0]];
+        }
+        code = gguf_write_data(f->w, chunk, (size_t)k * sizeof *chunk, e);
         i += k;
     }
-    return ERR_OK;
+    free(scale);
+    return code;
 }
 
 static enum err_code make_stock(struct filler *f, int type, int64_t ne0, struct stock **out, struct err *e)

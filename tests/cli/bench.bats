@@ -57,6 +57,18 @@ brief() # a speed run of a moment
     jq -es '[.[] | select(.rows) | .step_bytes_by_kind.experts] | .[1] > .[0] and .[1] < 2 * .[0]' out
 }
 
+@test "random weights use experts evenly, or by Zipf's law" {
+    seq 0 255 | jq -cs . > ids.json
+    for skew in 0 1.5; do
+        chimere-bench synth --shape granite-4-h-tiny,layers=1,vocab=256 --mix q4_0 --routing $skew --write m.gguf > record
+        chimere-run -m m.gguf --tokens ids.json -n 1 --temp 0 --expert-cache 9M --expert-profile $skew.json > out
+    done
+    jq -e '.case == "granite-4-h-tiny,layers=1,vocab=256 mix=q4_0 routing=1.5"' record
+    # of 6 experts for each of 256 tokens: evenly 24 uses of each
+    jq -e '.uses[0] | length == 64 and add == 1536 and max < 60 and min > 5' 0.json
+    jq -e '.uses[0] | length == 64 and add == 1536 and max > 100 and max < 140 and (sort | .[56:] | add) > 600' 1.5.json
+}
+
 # bats test_tags=slow
 @test "speed of random weights in memory, and of the same weights in a file" {
     chimere-bench synth --shape qwen3.5-0.8b,layers=4,vocab=256 --mix q8_0 --write m.gguf > record
@@ -320,6 +332,10 @@ brief() # a speed run of a moment
     refuses 2 "--no-mmap does not belong to bandwidth" chimere-bench bandwidth --no-mmap
     refuses 2 "--repack does not belong to synth" chimere-bench synth --shape qwen3.5-0.8b --repack off
     refuses 2 "--no-mmap needs --vram" chimere-bench synth --shape qwen3.5-0.8b --no-mmap
+    refuses 2 "--routing needs --shape" chimere-bench speed --routing 1
+    refuses 2 "--routing 5: not from 0 to 4" chimere-bench synth --shape qwen3.6-35b-a3b --routing 5
+    refuses 2 "--routing nan: not a number" chimere-bench synth --shape qwen3.6-35b-a3b --routing nan
+    refuses 2 "qwen3.5-0.8b has no experts" chimere-bench synth --shape qwen3.5-0.8b --routing 1
     for command in speed bandwidth synth state kernels; do
         refuses 2 "$command takes no file" chimere-bench $command file
     done
