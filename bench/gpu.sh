@@ -5,8 +5,8 @@
 # decode at depths, rows in a step, sequences side by side. project.sh reads the result.
 # usage: bench/gpu.sh [DEVICE [DIR]]   DIR: weights go there as files and are read from them, instead of memory; they
 # are kept if KEEP is set
-# In the environment: PART_S, seconds for a part, which then ends with what it has (default 120); PARTS, which parts,
-# as SHAPE:MIX or "embedded"; KV ACTS PROMPTS DEPTHS ROWS SEQS REPS TOKENS CHUNK, as the options of
+# In the environment: PART_S, seconds for a part, which then ends with what it has (default 240); PARTS, which parts,
+# as SHAPE:MIX or "embedded"; KV ACTS PROMPTS DEPTHS ROWS SEQS REPS TOKENS CHUNK ROUTING, as the options of
 # chimere-bench speed.
 set -eu
 device=${1:-cuda} dir=${2:-} bench=${BIN:-bin}/chimere-bench
@@ -16,22 +16,22 @@ parts=${PARTS:-$big:q4k $big:ramp $big:iq4_xs nemotron-3-nano-30b-a3b:q4_k_m emb
 measure() # MODEL OPTIONS...
 {
     local status=0
-    timeout --foreground -s INT "${PART_S:-120}" "$bench" speed "$@" --device "$device" --kv "${KV:-f16}" ${ACTS:+--acts "$ACTS"} \
-        --prompt "${PROMPTS:-512,4096,32768}" --depth "${DEPTHS:-0,4096,16384,65536}" --rows "${ROWS:-1,2,4,8,16}" \
-        --seqs "${SEQS:-1,2,4,8}" --reps "${REPS:-3}" --tokens "${TOKENS:-64}" ${CHUNK:+--chunk "$CHUNK"} --json ||
+    timeout --foreground -s INT "${PART_S:-240}" "$bench" speed "$@" --device "$device" --kv "${KV:-f16}" ${ACTS:+--acts "$ACTS"} \
+        --prompt "${PROMPTS:-512,4096,16384,65536}" --depth "${DEPTHS:-0,4096,16384,65536}" --rows "${ROWS:-1,2,4,8,16,32,64}" \
+        --seqs "${SEQS:-1,2,4,8,16,32,64}" --reps "${REPS:-3}" --tokens "${TOKENS:-64}" ${CHUNK:+--chunk "$CHUNK"} --json ||
         status=$?
     [ $status -eq 0 ] || echo "gpu.sh: $*: status $status (124: the time of a part, PART_S, was over)" >&2
 }
 
 "$bench" bandwidth --device "$device" --reps "${REPS:-3}" --json
 for part in $parts; do
-    shape=${part%:*} mix=${part##*:} file=$dir/chimere-gpu-${part/:/-}.gguf
+    shape=${part%:*} mix=${part##*:} file=$dir/chimere-gpu-${part/:/-}${ROUTING:+-$ROUTING}.gguf
     if [ "$part" = embedded ]; then
         measure
     elif [ -z "$dir" ]; then
-        measure --shape "$shape" --mix "$mix"
+        measure --shape "$shape" --mix "$mix" ${ROUTING:+--routing "$ROUTING"}
     else
-        [ -f "$file" ] || "$bench" synth --shape "$shape" --mix "$mix" --write "$file" > /dev/null
+        [ -f "$file" ] || "$bench" synth --shape "$shape" --mix "$mix" ${ROUTING:+--routing "$ROUTING"} --write "$file" > /dev/null
         measure -m "$file"
         [ -n "${KEEP:-}" ] || rm -f "$file"
     fi
