@@ -264,6 +264,16 @@ static char *linked_file(void)
     return lstat(o.out, &st) == 0 && S_ISLNK(st.st_mode) ? realpath(o.out, NULL) : NULL;
 }
 
+static bool may_publish(void)
+{
+    struct err e = { 0 };
+    const bool may = o.keep == 0 || access(o.out, F_OK) != 0 || io_versions_check(o.out, &e) == ERR_OK;
+
+    if (!may)
+        (void)cli_fail(&e);
+    return may;
+}
+
 int main(int argc, char **argv)
 {
     const struct cli_command *command;
@@ -287,6 +297,7 @@ int main(int argc, char **argv)
     cli_chart_check("plot", o.plot);
     cli_check_beside("jsonl", o.events, o.out);
     status = o.rollback             ? rollback(command->bit)
+             : !may_publish()       ? EXIT_FAILED
              : command->bit == MTP  ? cli_train_mtp(&o, &cli, argv + first + 1)
              : command->bit == LORA ? cli_train_lora(&o, &cli, argv + first + 1)
                                     : cli_train_dflash(&o, &cli, argv + first + 1);

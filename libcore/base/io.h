@@ -106,8 +106,8 @@ MUST_CHECK enum err_code io_room_for(const char *path, uint64_t n, struct err *e
  * it leads to. publish: `fresh`, a finished file on the same file system, becomes `path`; the old file becomes path.1,
  * and so on. Only the `keep` newest old versions stay. The new file gets the mode of the old one. */
 MUST_CHECK enum err_code io_publish(const char *path, const char *fresh, int keep, struct err *e);
-/* Can publish and rollback move the versions? ERR_IO: one of path.1, path.2 ... is a directory or another thing that
- * is no file. Both look themselves; a program asks before long work. */
+/* Can publish and rollback move the versions? ERR_IO: one of path.1, path.2 ... is no file, or one that does not begin
+ * with the four bytes of path. Both look themselves; a program asks before long work. */
 MUST_CHECK enum err_code io_versions_check(const char *path, struct err *e);
 /* errnum: of open() for reading. Where the file is gone and path.1 is there, the message names that: on a file system
  * without links a publisher that was killed leaves them so. */

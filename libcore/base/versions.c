@@ -10,6 +10,8 @@
 #include <unistd.h>
 #include "base/io.h"
 
+enum { KIND_BYTES = 4 };
+
 /* "PATH.i", or PATH for 0; malloc'ed. */
 static char *version(const char *path, int i)
 {
@@ -33,17 +35,38 @@ static bool is_there(const char *path, int i)
     return yes;
 }
 
-/* A directory of such a name, or a link to nothing, is no version, and is left alone. */
+/* The first bytes, which say what kind of file it is. Returns how many there are; below 0: it cannot be read. */
+static ssize_t read_kind(const char *path, int i, char kind[KIND_BYTES])
+{
+    char *s = version(path, i);
+    const int fd = s != NULL ? open(s, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
+    const ssize_t n = fd >= 0 ? read(fd, kind, KIND_BYTES) : -1;
+
+    if (fd >= 0)
+        close(fd);
+    free(s);
+    return n;
+}
+
+/* Somebody's file may have a version's name. Of a file that is gone nothing is known, and an empty one was replaced. */
+static bool is_kind(const char *path, int i)
+{
+    char mine[KIND_BYTES], its[KIND_BYTES];
+    const ssize_t n = read_kind(path, i, its);
+
+    return read_kind(path, 0, mine) < KIND_BYTES || n == 0 || (n == KIND_BYTES && memcmp(mine, its, KIND_BYTES) == 0);
+}
+
+/* A directory of such a name, a link to nothing, or a file of another kind is no version, and is left alone. */
 static enum err_code check_versions(const char *path, struct err *e)
 {
     for (int i = 1; is_there(path, i); i++) {
         struct stat st;
         char *s = version(path, i);
-        const bool good = s != NULL && stat(s, &st) == 0 && S_ISREG(st.st_mode);
+        const bool good = s != NULL && stat(s, &st) == 0 && S_ISREG(st.st_mode) && is_kind(path, i);
 
         if (!good)
-            err_set(e, ERR_IO, "%s: stands where a version of %s is to be kept, and is no file", s != NULL ? s : "",
-                    path);
+            err_set(e, ERR_IO, "%s: stands where a version of %s is to be kept, and is none", s != NULL ? s : "", path);
         free(s);
         if (!good)
             return e->code;
@@ -94,7 +117,7 @@ static enum err_code close_gap(const char *path, struct err *e)
 
     if (is_file(path, 0, &now) && is_file(path, 1, &last) && now.st_ino == last.st_ino && now.st_dev == last.st_dev)
         (void)drop_version(path, 1);
-    for (int i = 1; is_there(path, i) || is_file(path, i + 1, &now); i++)
+    for (int i = 1; is_there(path, i) || (is_file(path, i + 1, &now) && is_kind(path, i + 1)); i++)
         if (!is_there(path, i) && move_version(path, i + 1, i, false, e))
             return e->code;
     return ERR_OK;
@@ -183,7 +206,7 @@ static enum err_code publish(const char *path, const char *fresh, int keep, stru
             (void)move_version(path, 1, 0, false, &(struct err){ 0 });
         return e->code;
     }
-    for (int i = keep + 1; is_there(path, i) && drop_version(path, i); i++)
+    for (int i = keep + 1; is_there(path, i) && is_kind(path, i) && drop_version(path, i); i++)
         ;
     settle_directory(path);
     return ERR_OK;

@@ -413,6 +413,10 @@ night()
     cmp second t.1
     [ "$(stat -c %a t)" = 600 ] # who may not read the old one does not read the new one
     [ ! -e t.2 ]
+    echo mine > t.2 # which is no version, so that nothing is published
+    fails_build 1 't.2: stands where a version of' build -f -o t held.txt
+    [ "$(cat t.2)" = mine ] && cmp second t.1
+    rm t.2
     chimere-engram-build rollback t
     cmp second t
     chimere-engram-build rollback t # the one of now comes back

@@ -589,7 +589,24 @@ static void test_versions(void **state)
     publish(3, '7', "7654--");
     publish(1, '8', "87----");
     publish(0, '9', "9-----");
-    unlink(in_dir(path, "f"));
+    /* somebody's file with a version's name */
+    put_file(in_dir(path, "f"), "kind of a table");
+    for (int keep = 0; keep < 3; keep++)
+        for (int i = 1; i < 3; i++) {
+            char theirs[512], fresh[512];
+            struct err e;
+            put_file(in_dir(theirs, i == 1 ? "f.1" : "f.2"), "notes");
+            put_file(in_dir(fresh, "fresh"), "kind of a table");
+            assert_int_equal(io_versions_check(path, &e), i == 1 ? ERR_IO : ERR_OK);
+            assert_int_equal(io_publish(path, fresh, keep, &e), keep > 0 && i == 1 ? ERR_IO : ERR_OK);
+            if (i == 1)
+                assert_int_equal(io_rollback(path, &e), ERR_IO);
+            assert_file(theirs, "notes");
+            unlink(theirs);
+            unlink(fresh);
+            unlink(in_dir(fresh, "f.1"));
+        }
+    unlink(path);
 }
 
 /* What is no file stays where it is, and so does the rest. */
