@@ -537,7 +537,6 @@ static enum err_code run_server(struct server *s, struct err *e)
 
 static int merge_batch(char *const *operands)
 {
-    static const struct str begins = { "{\"id\":\"batch_req_", sizeof "{\"id\":\"batch_req_" - 1 };
     struct cli_merge_opts mo = {
         .out = o.merge, .errors = o.errors, .in = operands[0], .parts = operands + 1, .lenient = o.lenient
     };
@@ -546,8 +545,6 @@ static int merge_batch(char *const *operands)
 
     if (operands[0] == NULL || operands[1] == NULL)
         cli_usage("--merge: needs the batch and the outputs of its shards");
-    cli_check_kind("merge", o.merge, begins, "file of answers");
-    cli_check_kind("errors", o.errors, begins, "file of errors");
     while (mo.parts[mo.n_parts] != NULL)
         mo.n_parts++;
     cli_catch_interrupts();
@@ -595,7 +592,7 @@ int main(int argc, char **argv)
     cli_check_exclusions(&cli, 0);
     cli_check_needs(&cli, 0);
     if ((cli_is_stdin(o.beside.context) || cli_is_stdin(o.beside.context_table) || cli_is_stdin(o.calibration)) &&
-        (o.batch != NULL ? cli_is_stdin(o.batch) : o.http.listen == NULL))
+        o.batch == NULL && o.http.listen == NULL)
         cli_usage("the standard input has the requests: --context and --context-table need files");
     if (o.verifier.what != NULL && strcmp(o.verifier.what, "self") == 0)
         cli_usage("--verifier self: a request has \"verifier\": \"self\" for that");

@@ -42,6 +42,7 @@ struct cli_batch {
     size_t n_slots, n_items, n_done, n_mine;
     struct serve_shard shard;
     int fd[2];      /* output, errors */
+    bool made[2];   /* there was none of them before */
     off_t bytes[2]; /* of whole lines */
     char errors_path[4096];
     double from_ms;
@@ -172,7 +173,7 @@ struct earlier {
 };
 
 /* Whether a stored line answers a request that has not changed since. An answer made with another model or other
- * options is refused. An error is no answer: its request is asked again. */
+ * options is refused. An error is no answer: its request is asked again, also when --lenient is new. */
 static enum err_code judge_line(struct cli_batch *b, const struct earlier *x, const json_t *line, struct item **item,
                                 bool *counts, struct err *e)
 {
@@ -191,7 +192,8 @@ static enum err_code judge_line(struct cli_batch *b, const struct earlier *x, co
     if (other != NULL && x->answers && !b->o.again)
         return err_set(e, ERR_FORMAT, "%s: line %" PRId64 ": was made with %s: name another file", x->path, x->line,
                        other);
-    *counts = *counts && other == NULL;
+    *counts =
+        *counts && other == NULL && (x->answers || !b->o.lenient || json_is_true(json_object_get(line, "lenient")));
     return ERR_OK;
 }
 
@@ -294,6 +296,7 @@ static enum err_code open_output(struct cli_batch *b, int which, const char *pat
     int64_t keep_bytes;
     bool unended;
 
+    b->made[which] = write && lstat(path, &out) != 0;
     if (stat(path, &out) == 0 && stat(b->o.in, &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
         return err_set(e, ERR_ARG, "%s: is the batch itself", path);
     if ((write && io_open_own(&b->fd[which], path, e)) || take_output(b, &x, &keep_bytes, &unended, e)) {
@@ -339,6 +342,18 @@ enum err_code cli_batch_open(struct cli_batch **out, const struct cli_batch_opts
     }
     *out = b;
     return ERR_OK;
+}
+
+/* A run that failed leaves no file in which nothing is. */
+static void remove_empty(struct cli_batch *b)
+{
+    const char *const path[] = { b->o.out, b->errors_path };
+    struct stat mine, there;
+
+    for (int i = 0; i < 2; i++)
+        if (b->made[i] && b->fd[i] >= 0 && fstat(b->fd[i], &mine) == 0 && mine.st_size == 0 &&
+            stat(path[i], &there) == 0 && there.st_dev == mine.st_dev && there.st_ino == mine.st_ino)
+            (void)unlink(path[i]);
 }
 
 static enum err_code take_outputs(struct cli_batch *b, bool write, struct err *e)
@@ -444,13 +459,15 @@ static enum err_code write_entry(struct cli_batch *b, struct item *item, int64_t
                                  json_t *error, struct err *e)
 {
     char id[40], asked[24];
+    json_t *line;
 
     (void)snprintf(id, sizeof id, "batch_req_%08" PRIx64, (uint64_t)number);
     (void)snprintf(asked, sizeof asked, "%016" PRIx64, item->asked);
-    if (write_line(b, refused,
-                   json_pack("{s:s, s:o, s:o, s:o, s:s, s:O}", "id", id, "custom_id", id_value(item), "response",
-                             response, "error", error, "asked", asked, "made_with", b->o.made_with),
-                   e))
+    line = json_pack("{s:s, s:o, s:o, s:o, s:s, s:O}", "id", id, "custom_id", id_value(item), "response", response,
+                     "error", error, "asked", asked, "made_with", b->o.made_with);
+    if (refused && b->o.lenient)
+        line = json_if(cli_json_set(line, "lenient", json_true()), line);
+    if (write_line(b, refused, line, e))
         return e->code;
     item->done = true;
     b->n_done++;
@@ -622,6 +639,8 @@ enum err_code cli_batch_run(const struct cli_batch_opts *o, struct serve *s, str
         code = ERR_OK;
     if (code == ERR_OK)
         code = cli_batch_end(b, e);
+    if (code != ERR_OK)
+        remove_empty(b);
     if (code == ERR_OK)
         cli_note("%zu answered, %zu were there", b->n_now, before);
     if (code == ERR_OK && b->n_refused > 0)

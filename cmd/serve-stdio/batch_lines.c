@@ -68,8 +68,18 @@ static enum err_code parse_line(json_t **out, struct str line, const char *path,
     return ERR_OK;
 }
 
+/* Whether the id is as it was written. U+FFFD stands for halves of surrogate pairs, which are among what is refused. */
+static bool is_exact(const json_t *id, const struct err *refused)
+{
+    const char *text = json_is_string(id) ? json_string_value(id) : "";
+
+    return strlen(text) == (json_is_string(id) ? json_string_length(id) : 0) &&
+           (refused->code == ERR_OK || strstr(text, "\xef\xbf\xbd") == NULL);
+}
+
 /* What a line of the batch asks for. */
-static enum err_code read_members(const struct cli_batch_kind *b, json_t *o, enum serve_method *m, struct err *e)
+static enum err_code read_members(const struct cli_batch_kind *b, json_t *o, enum serve_method *m,
+                                  const struct err *refused, struct err *e)
 {
     char number[24];
     const char *key;
@@ -78,6 +88,8 @@ static enum err_code read_members(const struct cli_batch_kind *b, json_t *o, enu
     const char *method = json_string_value(json_object_get(o, "method"));
     const char *url = json_string_value(json_object_get(o, "url"));
 
+    if (!is_exact(id, refused))
+        return err_set(e, ERR_FORMAT, "custom_id has \\u0000 or half of a surrogate pair");
     if (*cli_batch_id(o, number) == '\0')
         return err_set(e, ERR_FORMAT, "%s",
                        id == NULL || json_is_string(id) ? "no custom_id"
@@ -108,7 +120,7 @@ enum err_code cli_batch_request(const struct cli_batch_kind *b, struct str line,
     *o = NULL;
     if (parse_line(o, line, b->name, number, refused, e))
         return e->code;
-    return read_members(b, *o, m, e) ? err_wrap(e, "%s: line %" PRId64, b->name, number) : ERR_OK;
+    return read_members(b, *o, m, refused, e) ? err_wrap(e, "%s: line %" PRId64, b->name, number) : ERR_OK;
 }
 
 /* What a request asks for, as a hash: the same with its members in another order. */
@@ -178,7 +190,7 @@ static enum err_code unpack(int fd, const struct io_map *packed, const char *pat
 
         left = ZSTD_decompressStream(z, &o, &in);
         if (ZSTD_isError(left))
-            code = err_set(e, ERR_FORMAT, "%s: not zstd data: %s", path, ZSTD_getErrorName(left));
+            code = err_set(e, ERR_FORMAT, "%s: cannot be unpacked by zstd: %s", path, ZSTD_getErrorName(left));
         else if (in.pos == before && o.pos == 0)
             code = err_set(e, ERR_FORMAT, "%s: the zstd data is cut", path);
         else if (cli_interrupted())
@@ -190,16 +202,25 @@ static enum err_code unpack(int fd, const struct io_map *packed, const char *pat
     return code;
 }
 
-enum err_code cli_batch_map(struct io_map *out, const char *path, const char *beside, struct err *e)
+bool cli_batch_is_packed(const struct io_map *m)
 {
     static const unsigned char magic[4] = { 0x28, 0xb5, 0x2f, 0xfd }; /* RFC 8878 */
+
+    return m->size >= sizeof magic && memcmp(m->data, magic, sizeof magic) == 0;
+}
+
+enum err_code cli_batch_map(struct io_map *out, const char *path, const char *beside, struct err *e)
+{
     struct io_map packed;
     struct stat st;
     void *p = NULL;
     int fd = -1;
-    enum err_code code = io_map_open(&packed, path, e);
+    enum err_code code;
 
-    if (code != ERR_OK || packed.size < sizeof magic || memcmp(packed.data, magic, sizeof magic) != 0) {
+    if (cli_is_stdin(path) || (stat(path, &st) == 0 && (S_ISFIFO(st.st_mode) || S_ISCHR(st.st_mode))))
+        return err_set(e, ERR_ARG, "%s: a batch is read more than once, so it has to be a regular file", path);
+    code = io_map_open(&packed, path, e);
+    if (code != ERR_OK || !cli_batch_is_packed(&packed)) {
         if (code == ERR_OK)
             *out = packed;
         return code;

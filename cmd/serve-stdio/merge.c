@@ -249,6 +249,8 @@ static enum err_code open_part(struct merge *m, const char *path, const char *mo
     m->n_parts++;
     if (check_apart(m, p->path, e) || io_map_open(&p->map, p->path, e))
         return e->code;
+    if (cli_batch_is_packed(&p->map))
+        return err_set(e, ERR_FORMAT, "%s: is packed with zstd, which only the batch may be", p->path);
     p->fd = open(p->path, O_RDONLY | O_CLOEXEC);
     if (p->fd < 0)
         return err_errno(e, ERR_IO, errno, "%s: cannot open", p->path);
@@ -362,6 +364,15 @@ static void close_merge(struct merge *m)
     json_decref(m->made_with);
 }
 
+/* Neither output replaces a file of another kind, also where nobody has named it. */
+static void check_kinds(const struct merge *m)
+{
+    static const struct str begins = { "{\"id\":\"batch_req_", sizeof "{\"id\":\"batch_req_" - 1 };
+
+    cli_check_kind("merge", m->o.out, begins, "file of answers");
+    cli_check_kind(m->o.errors != NULL ? "errors" : "merge", m->errors, begins, "file of errors");
+}
+
 enum err_code cli_merge(const struct cli_merge_opts *o, size_t *n_wrong, size_t *n_refused, struct err *e)
 {
     struct merge m = { .o = *o };
@@ -371,7 +382,10 @@ enum err_code cli_merge(const struct cli_merge_opts *o, size_t *n_wrong, size_t 
     if (snprintf(m.errors, sizeof m.errors, o->errors != NULL ? "%s" : "%s.errors",
                  o->errors != NULL ? o->errors : o->out) >= (int)sizeof m.errors)
         return err_set(e, ERR_ARG, "%.100s...: too long a name", o->out);
-    if (check_apart(&m, o->in, e) || read_requests(&m, e) || read_parts(&m, e) || tell_missing(&m, e))
+    if (check_apart(&m, o->in, e))
+        return e->code;
+    check_kinds(&m);
+    if (read_requests(&m, e) || read_parts(&m, e) || tell_missing(&m, e))
         code = e->code;
     *n_wrong = m.n_missing + m.n_doubled + m.n_foreign + m.n_settings;
     *n_refused = m.n_refused;
@@ -380,10 +394,13 @@ enum err_code cli_merge(const struct cli_merge_opts *o, size_t *n_wrong, size_t 
     cli_progress_end();
     if (code == ERR_OK && *n_wrong > 0)
         cli_warn("%s: not written: of %zu requests %zu are missing; %zu lines are doubled, %zu foreign, %zu made with "
-                 "other settings",
-                 o->out, m.n, m.n_missing, m.n_doubled, m.n_foreign, m.n_settings);
+                 "other settings%s",
+                 o->out, m.n, m.n_missing, m.n_doubled, m.n_foreign, m.n_settings,
+                 m.n_doubled > 0 ? " (a part of another number of shards has to be removed)" : "");
+    else if (code == ERR_OK && m.n_refused > 0)
+        cli_warn("%zu of %zu requests were refused, see %s", m.n_refused, m.n, m.errors);
     else if (code == ERR_OK)
-        cli_summary("%s: %zu requests, each once; %zu of them refused", o->out, m.n, m.n_refused);
+        cli_summary("%s: %zu requests, each once", o->out, m.n);
     close_merge(&m);
     return code;
 }

@@ -39,7 +39,7 @@ tells()
 @test "a merge has the order of the batch, and the lines as they were" {
     setup_parts
     try 0 merge in.jsonl part3 part1 part2
-    [ ! -s out ]
+    [ ! -s out ] && [ "$(cat err)" = 'chimere-serve-stdio: 1 of 9 requests were refused, see all.errors' ]
     [ "$(jq -r .custom_id all | tr '\n' ' ')" = 'q1 q2 q3 q4 q6 q7 q8 q9 ' ]
     [ "$(jq -r '"\(.custom_id) \(.response.status_code)"' all.errors)" = 'q5 400' ]
     cmp <(cat part[123] part[123].errors | sort) <(sort all all.errors)
@@ -60,6 +60,7 @@ tells()
     tells 'q2 missing in.jsonl 2' 'q5 missing in.jsonl 5' 'q8 missing in.jsonl 8'
     parts=(part1 part2 part3 part1)
     tells 'q1 doubled part1 1' 'q4 doubled part1 2' 'q7 doubled part1 3'
+    grep -q 'a part of another number of shards has to be removed' err
     truncate -s -9 part3
     parts=(part1 part2 part3)
     tells 'null foreign part3 3' 'q9 missing in.jsonl 9'
@@ -86,6 +87,10 @@ tells()
     echo mine > all
     fails 2 'all: exists' merge in.jsonl part[123]
     [ "$(cat all)" = mine ]
+    ln -s all new.errors # it need not be named
+    fails 2 '--merge new.errors: exists, is no file of errors, and stays as it is' chimere-serve-stdio --merge new in.jsonl part[123]
+    [ "$(cat all)" = mine ] && [ ! -e new ]
+    rm new.errors
     fails 2 '' chimere-serve-stdio --merge part1 in.jsonl part[123]
     cp part2.errors refused
     ln in.jsonl new.errors
@@ -94,11 +99,17 @@ tells()
         fails 2 'errors: is also a file that is read' chimere-serve-stdio --merge $out in.jsonl part[123]
         cmp refused part2.errors && [ "$(wc -l < in.jsonl)" -eq 9 ] && [ ! -e new ]
     done
+    rm new.errors
     fails 2 '--merge' chimere-serve-stdio --merge all --ctx 512 in.jsonl part1
     : > empty
     fails 3 'no requests' chimere-serve-stdio --merge new empty part1
     head -c 100 /dev/zero | zstd -q | head -c 12 > cut.zst
-    fails 3 'zstd' chimere-serve-stdio --merge new cut.zst part1
+    fails 3 'cut.zst: the zstd data is cut' chimere-serve-stdio --merge new cut.zst part1
+    zstd -q in.jsonl
+    printf x | dd of=in.jsonl.zst bs=1 seek=9 conv=notrunc status=none
+    fails 3 'in.jsonl.zst: cannot be unpacked by zstd' chimere-serve-stdio --merge new in.jsonl.zst part1
+    zstd -q part1
+    fails 3 'part1.zst: is packed with zstd' chimere-serve-stdio --merge new in.jsonl part1.zst
 }
 
 @test "a signal ends a merge, and nothing of it stays" {
@@ -133,6 +144,60 @@ tells()
     for shard in auto/0 0/0 1/0 auto/ auto/x; do fails 2 'not I/N with I from 1 to N' answer --batch in.jsonl -o new --shard $shard; done
     [ ! -e new ]
     [ "$(find . -name '.*batch*' | wc -l)" -eq 0 ]
+}
+
+@test "a batch is a regular file, and its ids are kept as they are" {
+    batch 2 > in.jsonl
+    fails 2 '-: a batch is read more than once' answer --batch - -o new
+    fails 2 '-: a batch is read more than once' chimere-serve-stdio --merge new - part
+    mkfifo pipe
+    fails 2 'pipe: a batch is read more than once' answer --batch pipe -o new
+    for id in 'a\u0000b' '\u0000' '\ud800' 'a\udc00'; do
+        printf '{"body":{"prompt":"a\\ud800"},"custom_id":"%s","method":"POST","url":"/v1/completions"}\n' "$id" > odd
+        fails 3 'odd: line 1: custom_id has \u0000 or half of a surrogate pair' answer --batch odd -o new
+    done
+    [ ! -e new ]
+    jq -c '.custom_id |= "\(.)\ud83d\ude00\ufffd"' in.jsonl > odd
+    answer --batch odd -o new
+    [ "$(jq -r .custom_id new | sort | tr '\n' ' ')" = "q1$(printf '\U1f600\ufffd') q2$(printf '\U1f600\ufffd') " ]
+}
+
+@test "what was refused is asked again with --lenient, and stays answered without it" {
+    batch 3 | sed '2s/"max_tokens"/"odd":1,&/' > in.jsonl
+    answer --batch in.jsonl -o out.jsonl 2> err
+    grep -q '1 of 3 requests were refused' err
+    cp out.jsonl before
+    answer --batch in.jsonl -o out.jsonl --lenient -v 2> err
+    grep -q '1 answered, 2 were there' err && [ ! -s out.jsonl.errors ] && [ "$(wc -l < out.jsonl)" -eq 3 ]
+    cmp -n "$(wc -c < before)" before out.jsonl
+    answer --batch in.jsonl -o out.jsonl -v 2> err
+    grep -q '0 answered, 3 were there' err
+    merge in.jsonl out.jsonl
+    sed -i '2s/"prompt":"[^"]*"/"prompt":""/' in.jsonl # which --lenient does not help: it is asked once
+    answer --batch in.jsonl -o other --lenient 2> err
+    jq -e .lenient other.errors
+    answer --batch in.jsonl -o other --lenient -v 2> err
+    grep -q '0 answered, 3 were there' err
+}
+
+@test "outputs that a batch cannot write leave no empty files" {
+    batch 2 > in.jsonl
+    name=$(printf 'x%.0s' {1..250})
+    fails 1 'File name too long' answer --batch in.jsonl -o "$name"
+    fails 1 'other.errors: another process writes it' flock other.errors chimere-serve-stdio -m "$TINY" --batch in.jsonl -o new --errors other.errors
+    rm other.errors
+    for n in 5 6 7 8; do
+        got=0
+        bash -c "ulimit -n $n"' && exec "$@"' - chimere-serve-stdio -m "$TINY" --batch in.jsonl -o new 2> err 3>&- || got=$?
+        [ $got -eq 0 ] || { [ $got -eq 1 ] && grep -q 'Too many open files' err && [ ! -e new ] && [ ! -e new.errors ]; }
+        rm -f new new.errors
+    done
+    : > mine
+    fails 1 'no/such' answer --batch in.jsonl -o mine --errors no/such
+    [ -e mine ] && rm mine
+    mkdir new.errors
+    fails 1 'new.errors' answer --batch in.jsonl -o new
+    [ "$(echo x* new* other*)" = 'x* new.errors other*' ]
 }
 
 @test "SIGTERM ends a batch with 75 while requests are left, and what was answered stays" {
