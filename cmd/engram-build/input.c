@@ -79,7 +79,7 @@ static enum err_code unpack(struct source *s, struct cli_buf *out, struct err *e
     size_t left = ZSTD_decompressStream(s->z, &o, &s->in);
 
     if (ZSTD_isError(left))
-        return err_set(e, ERR_FORMAT, "%s: not zstd data: %s", s->name, ZSTD_getErrorName(left));
+        return err_set(e, ERR_FORMAT, "%s: cannot be unpacked by zstd: %s", s->name, ZSTD_getErrorName(left));
     s->pending = left != 0;
     if (cli_plain_add(&s->plain, (struct str){ buf, o.pos }, e))
         return e->code;
