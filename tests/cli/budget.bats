@@ -170,6 +170,39 @@ source_model() { ls "$MODELS"/qwen35moe-a.gguf; }
     awk '/sum of losses/ { v[FILENAME] = $5 + 0 } END { exit !(v["exact"] <= v["evo"]) }' exact evo
 }
 
+@test "token-bytes: of experts those in use, the output whole, a row of the embedding" {
+    key() { chimere-run -m "$(source_model)" --inspect | sed -n "s/.*\.$1 = //p"; }
+    local n used bytes least
+    n=$(key expert_count)
+    used=$(key expert_used_count)
+    # The bytes of a plan by hand, those of experts alone with "experts".
+    count() { awk -v part="$(awk "BEGIN { print $used / $n }")" -v only="${1:-}" '
+        /^blk|^token_embd|^output/ {
+            b = $1 ~ /_exps\./ ? $4 * part : $1 ~ /token_embd/ ? $4 / 512 : $4
+            if (only == "" || $1 ~ /_exps\./) sum += b
+        } END { printf "%.0f", sum }' out; }
+    try 0 chimere-quantize --measure "$LOSSES" --budget token-bytes=330000 --dry-run "$(source_model)"
+    bytes=$(sed -n 's/^# budget token-bytes=330000: \([0-9]*\) bytes.*/\1/p' out)
+    [ "$bytes" -le 330000 ]
+    [ "$bytes" -eq "$(count)" ]
+    # With less of it bits leave what every token reads rather than experts.
+    try 0 chimere-quantize --measure "$LOSSES" --budget size=620000 --dry-run "$(source_model)"
+    local all experts
+    all=$(count)
+    experts=$(count experts)
+    try 0 chimere-quantize --measure "$LOSSES" --budget size=620000 --budget token-bytes=$((all * 9 / 10)) --dry-run "$(source_model)"
+    [ "$(count)" -le $((all * 9 / 10)) ]
+    [ $(($(count experts) * all)) -gt $((experts * $(count))) ]
+    # What cannot be is refused with the least, which can be.
+    try 1 chimere-quantize --measure "$LOSSES" --budget token-bytes=200k --budget size=1G --dry-run "$(source_model)"
+    least=$(sed -n 's/^chimere-quantize: token-bytes=200k: cannot be kept: \([0-9]*\) bytes are the least$/\1/p' err)
+    [ "$least" -gt 204800 ]
+    [ "$(wc -l < err)" -eq 1 ]
+    try 0 chimere-quantize --measure "$LOSSES" --budget token-bytes="$least" --dry-run "$(source_model)"
+    refuses 1 'token-bytes=330000: cannot be kept: what is fixed takes' chimere-quantize --measure "$LOSSES" --tensor '.=f32' \
+        --budget token-bytes=330000 --dry-run "$(source_model)"
+}
+
 @test "the list of sizes: each mix, its loss, and the best of its size, as a table and a picture" {
     try 0 chimere-quantize --measure "$LOSSES" --budget list --plot c.svg "$(source_model)"
     [ "$(grep -c '^# ' out)" -eq 2 ]
