@@ -7,7 +7,7 @@
 #define CPU_ACTS8_H
 #include "cpu/format.h"
 
-/* n rows of weights as they are stored, row_bytes apart, or laid out (cpu_lay_fn), which vnni and amx take. */
+/* n rows of weights as they are stored, row_bytes apart, or laid out (cpu_lay_fn), which avx2, vnni and amx take. */
 struct cpu_bytes_rows {
     const struct cpu_format *format;
     const char *rows;
@@ -62,7 +62,9 @@ enum { CPU_BYTES_VECTORS = 4, CPU_BYTES_FOUR = 4, CPU_BYTES_STRIP = 16, CPU_BYTE
 
 /* Some rows and, where a tile gets it, the blocks of them that it takes. */
 struct cpu_bytes_part {
-    const struct cpu_code_block *w; /* n_row blocks apart, as take() leaves them */
+    const struct cpu_code_block *w; /* n_row blocks apart, as take() leaves them, or laid out rows: */
+    const char *laid;
+    int64_t row_bytes;
     const struct cpu_act_block *const *x;
     int64_t n_row, first, n_blocks;
     int rows, low, n_min; /* low: what codes are more by than weights' */

@@ -33,7 +33,7 @@ enum { LANES = CPU_INT_LANES, VECTORS = CPU_BYTES_VECTORS, DEPTH = CPU_BYTES_DEP
 /* Products of step i by twos, sums of two and of four steps. */
 #define BY_CODES(i, j)  _mm256_maddubs_epi16(w##i, LOAD(x##j[b].step + 32 * (i)))
 #define BY_SIGNS(i, j) \
-    _mm256_maddubs_epi16(w##i, _mm256_sign_epi8(LOAD(x##j[b].step + 32 * (i)), LOAD(code + 32 * (i))))
+    _mm256_maddubs_epi16(w##i, _mm256_sign_epi8(LOAD(x##j[b].step + 32 * (i)), x86_load32(code + 32 * (i))))
 #define TWO(i, k, j)    _mm256_add_epi16(BY_CODES(i, j), BY_CODES(k, j))
 #define FOUR_OF_0(j)    _mm256_add_epi16(TWO(0, 1, j), TWO(2, 3, j))
 #define FOUR_OF_4(j)    _mm256_add_epi16(TWO(4, 5, j), TWO(6, 7, j))
@@ -99,6 +99,44 @@ TILES(signs, SIZES, NO_SUBS)
 TILES(halves_8, CODES, SUBS)
 TILES(halves_4, CODES, SUBS)
 TILES(halves_2, CODES, SUBS)
+
+/* The same for rows that are laid out: codes come from memory, and nothing is unpacked. */
+enum { LAID_AHEAD = 4096 };
+#define LAID_SIZES(i) const __m256i w##i = _mm256_abs_epi8(x86_load32(at + 32 * (i)));
+#define LAID_ADD(j) \
+    { \
+        const int8_t *code = at; \
+\
+        __asm__("" : "+r"(code)); \
+        const __m256i d = DOT_signs(j); \
+\
+        s##j = _mm256_fmadd_ps(_mm256_mul_ps(scale, _mm256_load_ps(x##j[b].scale)), _mm256_cvtepi32_ps(d), s##j); \
+    }
+#define LAID_TILE(n) \
+TARGET static void laid_##n(float *sum, const struct cpu_bytes_part *p) \
+{ \
+    EACH_##n(VECTOR) \
+    for (int i = 0; i < p->rows; i++, sum += LANES * (n)) { \
+        const char   *half = p->laid + i * p->row_bytes + 16 * p->first; \
+        const int8_t *at = (const int8_t *)p->laid + i * p->row_bytes + 16 * p->n_row + 256 * p->first; \
+\
+        EACH_##n(SUM) \
+        for (int64_t b = 0; b < p->n_blocks; b++, at += 256, half += 16) { \
+            for (int line = 0; line < 256; line += 64) \
+                _mm_prefetch((const char *)at + LAID_AHEAD + line, _MM_HINT_T0); \
+            EACH_8(LAID_SIZES) \
+            const __m256 scale = _mm256_cvtph_ps(x86_load16(half)); \
+\
+            EACH_##n(LAID_ADD) \
+        } \
+        EACH_##n(PUT) \
+    } \
+}
+LAID_TILE(1)
+LAID_TILE(2)
+LAID_TILE(3)
+LAID_TILE(4)
+static cpu_bytes_tile_fn *const laid[VECTORS] = { laid_1, laid_2, laid_3, laid_4 };
 
 /* Less the minima of all blocks, 8 of them or 16, of two rows: a sum alone would wait for itself. */
 #define LESS(j)     __m256 l##j = _mm256_setzero_ps(), m##j = l##j;
@@ -244,10 +282,33 @@ static void dot_strip(float *const *y, int64_t at, struct cpu_bytes_part *p, con
     cpu_bytes_strip(y, at, p, tile_kernels(t)[n - 1], n);
 }
 
+/* As many rows as stay in the second-level cache while all vectors pass. */
+static void dot_laid(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k)
+{
+    enum { L2_BYTES = 196608 };
+    struct cpu_bytes_part p = { .n_row = k / 256, .row_bytes = w.row_bytes };
+    const int64_t some = ROWS * (L2_BYTES / (ROWS * w.row_bytes) + 1), band = v.n > VECTORS ? some : w.n;
+
+    for (int64_t r = 0; r < w.n; r += band)
+        for (int j = 0; j < v.n; j += VECTORS)
+            for (int64_t i = r; i < r + band && i < w.n; i += ROWS) {
+                const int n = v.n - j < VECTORS ? v.n - j : VECTORS;
+
+                p.laid = w.rows + i * w.row_bytes;
+                p.x = v.x + j;
+                p.rows = w.n - i < ROWS ? (int)(w.n - i) : ROWS;
+                cpu_bytes_strip(v.y + j, v.at + i, &p, laid[n - 1], n);
+            }
+}
+
 static void dot_bytes(struct cpu_bytes_rows w, struct cpu_bytes_vectors v, int64_t k, void *buf)
 {
     static const struct cpu_bytes_code code = { cpu_bytes_take, low, dot_strip, VECTORS };
 
+    if (w.laid) {
+        dot_laid(w, v, k);
+        return;
+    }
     cpu_bytes_dots(&code, w, v, k, buf);
 }
 

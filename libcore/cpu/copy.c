@@ -76,8 +76,7 @@ static void *pages(size_t n, bool whole)
 /* Whether rows are laid out: where matrices have twice 16, so that halves of one may be taken alone. */
 static bool lays(const struct cpu *c, const struct dev_pieces *v)
 {
-    return c->lays && v->ne0 > 0 && v->ne0 % CPU_INT_BLOCK == 0 && cpu_format_of(v->type)->lay != NULL &&
-           v->ne1 % (2 * CPU_LAID) == 0;
+    return v->ne0 > 0 && v->ne0 % CPU_INT_BLOCK == 0 && c->lay[v->type] != NULL && v->ne1 % (2 * CPU_LAID) == 0;
 }
 
 const void *cpu_weights_copy(void *ctx, const struct dev_pieces *v, bool *laid)
@@ -105,7 +104,7 @@ const void *cpu_weights_copy(void *ctx, const struct dev_pieces *v, bool *laid)
         *one = (struct cpu_copy){ c->copies, a.to, a.all_bytes };
         c->copies = one;
         if (*laid) {
-            a.lay = cpu_format_of(v->type)->lay;
+            a.lay = c->lay[v->type];
             a.row_bytes = quant_row_bytes(v->type, v->ne0);
             a.ne0 = v->ne0;
             a.slice_bytes = (size_t)(CPU_LAID * a.row_bytes) * (1 + SLICE_BYTES / (size_t)(CPU_LAID * a.row_bytes));

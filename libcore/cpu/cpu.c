@@ -184,7 +184,6 @@ enum err_code cpu_dev_open(struct dev_impl *out, struct dev *dev, const struct d
                : features & SIMD_AVX_VNNI                                  ? &cpu_bytes_avxvnni
                : features & SIMD_AVX2                                      ? &cpu_bytes_avx2
                                                                            : &cpu_bytes_scalar;
-    c->lays = vbmi && o->acts == QUANT_ACTS_I8;
     c->acts = o->acts;
     c->dry_run = o->dry_run;
     c->round = cpu_rounder(features);
@@ -195,6 +194,7 @@ enum err_code cpu_dev_open(struct dev_impl *out, struct dev *dev, const struct d
         c->int_dots[i] = cpu_int_dotter(i, o->acts, features);
         c->int_two[i] = cpu_int_twos(i, o->acts, features);
         c->int_tile[i] = cpu_int_tiler(i, o->acts, features);
+        c->lay[i] = cpu_layer(i, o->acts, features);
     }
     enum err_code code = pool_open(&c->pool, o->n_threads > 0 ? o->n_threads : pool_cpus(), e);
     if (code != ERR_OK) {

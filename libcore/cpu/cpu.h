@@ -24,7 +24,7 @@ struct cpu {
     quant_decode_fn *decode[QUANT_N]; /* fastest for this processor */
     const struct cpu_ints *ints;
     const struct cpu_bytes *bytes;      /* with activations of 8 bits */
-    bool lays;                          /* which take rows laid out */
+    cpu_lay_fn *lay[QUANT_N];           /* what they take as laid out rows; NULL: rows as stored */
     cpu_ints_fn *int_decode[QUANT_N];   /* NULL: products of floats */
     cpu_int_dots_fn *int_dots[QUANT_N]; /* NULL: through a panel */
     cpu_int_two_fn *int_two[QUANT_N];   /* NULL: likewise */

@@ -90,6 +90,17 @@ cpu_int_two_fn *cpu_int_twos(int type, enum quant_acts_type acts, unsigned simd)
                : NULL;
 }
 
+cpu_lay_fn *cpu_layer(int type, enum quant_acts_type acts, unsigned simd)
+{
+    const struct cpu_format *t = cpu_format_of(type);
+
+    if (acts != QUANT_ACTS_I8)
+        return NULL;
+    if ((simd & BYTES) == BYTES)
+        return t->lay;
+    return (simd & (SIMD_AVX2 | SIMD_AVX512_VNNI | SIMD_AVX_VNNI)) == SIMD_AVX2 ? t->lay_avx2 : NULL;
+}
+
 cpu_int_tile_fn *cpu_int_tiler(int type, enum quant_acts_type acts, unsigned simd)
 {
     return acts != QUANT_ACTS_I8 && (simd & (SIMD_AVX2 | SIMD_AVX512)) == SIMD_AVX2 ? cpu_format_of(type)->tile_avx2

@@ -118,6 +118,7 @@ typedef void cpu_columns_fn(struct cpu_columns *to, const char *const row[16]);
 /* Rows laid out for columns and for vnni (acts8_laid_body.h), 16 side by side: a dword of each, one after the other. 16
  * rows take what they did, and stay where they were. n: elements of a row, a multiple of 256. */
 enum { CPU_LAID = 16 };
+/* For AVX2 each row stays where it was: the scales of all groups, as halves, then codes in steps (cpu_step_place()). */
 typedef void cpu_lay_fn(void *to, const void *rows, int64_t row_bytes, int64_t n);
 typedef void cpu_columns_laid_fn(struct cpu_columns *to, const char *rows);
 /* n_rows of them, a multiple of 16, by n vectors of 8 bits: y[j][at + i], the bytes of the sum stated below. */
@@ -210,6 +211,7 @@ struct cpu_format {
     cpu_int_dots_fn *dots_i8_near; /* where there is that: rows are fetched less far ahead, for processors with AMX */
     cpu_pair_fn *pair_vbmi;        /* where there is dots_i8_vbmi */
     cpu_columns_fn *columns_vbmi;  /* or NULL; what pairs of rows would give, faster */
+    cpu_lay_fn *lay_avx2;          /* or NULL; for sets without VNNI */
     cpu_lay_fn *lay;               /* or NULL; the next ones, for AVX-512 with VNNI and VBMI, take what it lays out */
     cpu_laid_fn *dots_laid;
     cpu_columns_laid_fn *columns_laid;
@@ -227,6 +229,7 @@ cpu_ints_fn *cpu_int_decoder(int type, unsigned simd);
 cpu_int_dots_fn *cpu_int_dotter(int type, enum quant_acts_type acts, unsigned simd);
 cpu_int_two_fn *cpu_int_twos(int type, enum quant_acts_type acts, unsigned simd);
 cpu_int_tile_fn *cpu_int_tiler(int type, enum quant_acts_type acts, unsigned simd);
+cpu_lay_fn *cpu_layer(int type, enum quant_acts_type acts, unsigned simd);
 cpu_round_fn *cpu_rounder(unsigned simd);
 /* What activations are rounded to for weights of this type: 32767, 16383 or 127. */
 int cpu_acts_top(int type, enum quant_acts_type acts);

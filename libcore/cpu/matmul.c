@@ -128,7 +128,7 @@ static void rows_ints(const struct cpu *c, struct cpu_rows v, int64_t at, struct
             c->int_dots[w.type](v.y[0] + at + i, w.rows + i * w.row_bytes, w.row_bytes, (int)m, v.acts[0], w.k);
         return;
     }
-    if (follow && v.n == 2 && c->int_two[w.type] != NULL) {
+    if (follow && v.n == 2 && !w.laid && c->int_two[w.type] != NULL) {
         c->int_two[w.type]((float *const[]){ v.y[0] + at, v.y[1] + at }, w.rows, (int)w.n, v.acts, w.k);
         return;
     }

@@ -254,9 +254,7 @@ static void test_hadamard(void **state)
 /* Whether a device lays out rows of such weights, if there are enough. */
 static bool lays_out(int type)
 {
-    const unsigned simd = SIMD_AVX512_VNNI | SIMD_AVX512_VBMI;
-
-    return (simd_features() & simd) == simd && test_acts() == QUANT_ACTS_I8 && cpu_format_of(type)->lay != NULL;
+    return cpu_layer(type, test_acts(), simd_features()) != NULL;
 }
 
 /* Weights copied to a device, laid out or not. */

@@ -410,20 +410,25 @@ static float *floats_at_edge(int64_t n, void **map, size_t *bytes)
     return (float *)(void *)((char *)*map + used) - n;
 }
 
-/* Rows laid out (NULL: none), by code that needs the features of the sets that take them. */
-static char *laid(struct tensor w, int64_t n)
+/* How a set's rows are laid out; NULL: they are not. */
+static cpu_lay_fn *lay_of(size_t s, int type)
 {
-    int64_t row_bytes = quant_row_bytes(w.type, w.ne[0]);
-    char *to = n % CPU_LAID == 0 && cpu_format_of(w.type)->lay != NULL ? need((size_t)(n * row_bytes)) : NULL;
+    const struct cpu_format *f = cpu_format_of(type);
 
-    for (int64_t r = 0; to != NULL && r < n; r += CPU_LAID)
-        cpu_format_of(w.type)->lay(to + r * row_bytes, (char *)w.data + r * row_bytes, row_bytes, w.ne[0]);
-    return to;
+    return byte_sets[s].bytes == &cpu_bytes_avx2                                           ? f->lay_avx2
+           : byte_sets[s].bytes == &cpu_bytes_vnni || byte_sets[s].bytes == &cpu_bytes_amx ? f->lay
+                                                                                           : NULL;
 }
 
-static bool takes_laid(size_t s)
+/* Rows laid out, NULL: none. */
+static char *laid(size_t s, struct tensor w, int64_t n)
 {
-    return byte_sets[s].bytes == &cpu_bytes_vnni || byte_sets[s].bytes == &cpu_bytes_amx;
+    int64_t row_bytes = quant_row_bytes(w.type, w.ne[0]);
+    char *to = n % CPU_LAID == 0 && lay_of(s, w.type) != NULL ? need((size_t)(n * row_bytes)) : NULL;
+
+    for (int64_t r = 0; to != NULL && r < n; r += CPU_LAID)
+        lay_of(s, w.type)(to + r * row_bytes, (char *)w.data + r * row_bytes, row_bytes, w.ne[0]);
+    return to;
 }
 
 /* All rows of one type by all vectors, by the scalar code: a vector's products lie together. */
@@ -449,7 +454,7 @@ static void bytes_once(size_t set, bool lay, struct tensor w, int64_t n, const s
 {
     const struct cpu_bytes *code = byte_sets[set].bytes;
     int64_t row_bytes = quant_row_bytes(w.type, w.ne[0]), ldy = GUARD + n, all = nx * ldy;
-    char *side_by_side = lay ? laid(w, n) : NULL;
+    char *side_by_side = lay ? laid(set, w, n) : NULL;
     size_t bytes;
 
     if (lay && side_by_side == NULL)
@@ -521,7 +526,7 @@ static void test_laid_bytes(void **state)
 {
     const size_t s = byte_set_or_skip(state);
 
-    assert_true(takes_laid(s));
+    assert_non_null(lay_of(s, QUANT_q8_0));
     every_bytes(s, true);
 }
 
@@ -666,7 +671,7 @@ static void bench_bytes(size_t s, int t, bool lay)
     struct cpu_act_block *a = need_64(128 * BENCH_K / 256 * sizeof *a);
     const struct cpu_act_block *x[128];
     struct tensor w = weights_of(t, BENCH_K, 128, 1);
-    char *side_by_side = lay ? laid(w, 128) : NULL;
+    char *side_by_side = lay ? laid(s, w, 128) : NULL;
     const struct cpu_bytes_rows rows = {
         cpu_format_of(t), lay ? side_by_side : w.data, quant_row_bytes(t, BENCH_K), 128, lay, NULL
     };
@@ -729,7 +734,7 @@ static int bench(void)
         for (size_t s = 1; s < N_BYTE_SETS; s++)
             if (cpu_format_of(t)->codes_avx2 != NULL && bytes_usable(s)) {
                 bench_bytes(s, t, false);
-                if (cpu_format_of(t)->lay != NULL && takes_laid(s))
+                if (lay_of(s, t) != NULL)
                     bench_bytes(s, t, true);
             }
     return 0;
@@ -738,11 +743,12 @@ static int bench(void)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        SET_TEST(test_dots, avx2),     SET_TEST(test_dots, avx512),     SET_TEST(test_ints, avx2),
-        SET_TEST(test_ints, avx512),   SET_TEST(test_ints, vnni),       SET_TEST(test_bytes, avx2),
-        SET_TEST(test_bytes, avxvnni), SET_TEST(test_bytes, vnni),      SET_TEST(test_bytes, vbmi),
-        SET_TEST(test_bytes, amx),     SET_TEST(test_laid_bytes, vbmi), SET_TEST(test_laid_bytes, amx),
-        SET_TEST(test_kernels, avx2),  SET_TEST(test_kernels, avx512),  cmocka_unit_test(test_exp),
+        SET_TEST(test_dots, avx2),      SET_TEST(test_dots, avx512),     SET_TEST(test_ints, avx2),
+        SET_TEST(test_ints, avx512),    SET_TEST(test_ints, vnni),       SET_TEST(test_bytes, avx2),
+        SET_TEST(test_bytes, avxvnni),  SET_TEST(test_bytes, vnni),      SET_TEST(test_bytes, vbmi),
+        SET_TEST(test_bytes, amx),      SET_TEST(test_laid_bytes, avx2), SET_TEST(test_laid_bytes, vbmi),
+        SET_TEST(test_laid_bytes, amx), SET_TEST(test_kernels, avx2),    SET_TEST(test_kernels, avx512),
+        cmocka_unit_test(test_exp),
     };
 
     if (argc == 2 && strcmp(argv[1], "--bench") == 0)

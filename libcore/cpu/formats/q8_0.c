@@ -77,6 +77,28 @@ X86_WORDS __m256i lane_codes(const struct quant_q8_0 *b, int g)
 #define SPAN 255
 #include "cpu/formats/acts8_codes_body.h"
 
+TARGET_AVX2 static void lay_avx2(void *to, const void *rows, int64_t row_bytes, int64_t n)
+{
+    char *scale = to;
+
+    for (int r = 0; r < CPU_LAID; r++, scale += row_bytes) {
+        const struct quant_q8_0 *b = (const void *)((const char *)rows + r * row_bytes);
+        char *code = scale + n / 16;
+
+        for (int64_t g = 0; g < n / 32; g++)
+            memcpy(scale + 2 * g, &b[g].d, 2);
+        for (int64_t i = 0; i < n / 256; i++, b += 8, code += 256) {
+            __m256i v[8];
+
+            codes_take(v, b);
+            codes_turn(v);
+#define GIVE(i) _mm256_storeu_si256((void *)(code + 32 * (i)), v[i]);
+            EACH_8(GIVE)
+#undef GIVE
+        }
+    }
+}
+
 /* The scales of 8 blocks: 64 bytes have two of them. */
 X86_VBMI __m256 halves(const struct quant_q8_0 *b)
 {
@@ -159,4 +181,4 @@ X86_VBMI __m512i columns_code(const char *head, const char *part, int g, const i
 const struct cpu_format cpu_format_q8_0 = { .type = QUANT_q8_0,
                                             X86_DECODERS.ints = ints,
                                             .bytes = bytes_scalar,
-                                            X86_INTS_32 X86_LANES X86_FOURS X86_COLUMNS X86_LAID };
+                                            X86_INTS_32 X86_LANES X86_LAID_AVX2 X86_FOURS X86_COLUMNS X86_LAID };

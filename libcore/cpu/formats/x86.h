@@ -21,10 +21,11 @@
 #define X86_INTS_32   X86_INTS_AVX2.dots_vnni = dots_vnni,
 #define X86_LANES \
     .dots_i8_avx2 = dots_i8_avx2, .two_i8_avx2 = two_i8_avx2, .low = LOW, .span = SPAN, .codes_avx2 = codes_avx2,
-#define X86_FOURS   .dots_i8_vbmi = dots_i8_vbmi, .dots_i8_near = dots_i8_near, .pair_vbmi = pair_vbmi,
-#define X86_COLUMNS .columns_vbmi = columns_vbmi,
-#define X86_LAID    .lay = lay_rows, .dots_laid = dots_laid, .columns_laid = columns_laid, .tiles_laid = tiles_laid,
-#define X86_INTS    X86_INTS_AVX2.ints_avx512 = ints_avx512, .dots_vnni = dots_vnni,
+#define X86_LAID_AVX2 .lay_avx2 = lay_avx2,
+#define X86_FOURS     .dots_i8_vbmi = dots_i8_vbmi, .dots_i8_near = dots_i8_near, .pair_vbmi = pair_vbmi,
+#define X86_COLUMNS   .columns_vbmi = columns_vbmi,
+#define X86_LAID      .lay = lay_rows, .dots_laid = dots_laid, .columns_laid = columns_laid, .tiles_laid = tiles_laid,
+#define X86_INTS      X86_INTS_AVX2.ints_avx512 = ints_avx512, .dots_vnni = dots_vnni,
 
 /* F(0) F(1) ... */
 #define EACH_1(F)  F(0)
