@@ -643,6 +643,8 @@ enum err_code cli_batch_run(const struct cli_batch_opts *o, struct serve *s, str
         remove_empty(b);
     if (code == ERR_OK)
         cli_note("%zu answered, %zu were there", b->n_now, before);
+    if (code == ERR_OK && cli_interrupted() && b->n_done < b->n_mine)
+        cli_warn("%zu of %zu requests are answered; the same command goes on", b->n_done, b->n_mine);
     if (code == ERR_OK && b->n_refused > 0)
         cli_warn("%zu of %zu requests were refused, see %s", b->n_refused, b->n_mine, b->errors_path);
     *counts = cli_batch_counts(b);

@@ -223,7 +223,7 @@ slurm()
     shift 2
     [ -z "$id" ] || local -x SLURM_ARRAY_TASK_ID=$id SLURM_ARRAY_TASK_MIN=1 SLURM_ARRAY_TASK_MAX=$n SLURM_ARRAY_TASK_STEP=1 \
         SLURM_ARRAY_TASK_COUNT=$n
-    CHIMERE_MODEL=$TINY SLURM_JOB_ID=7 SLURM_CPUS_ON_NODE=1 bash "$ROOT/share/pipelines/$1" "${@:2}"
+    CHIMERE_MODEL=$TINY SLURM_JOB_ID=7 SLURM_ARRAY_JOB_ID=6 SLURM_CPUS_ON_NODE=1 bash "$ROOT/share/pipelines/$1" "${@:2}"
 }
 
 @test "batch-slurm.sh: shards, the merge of all and no other files, one shard again" {
@@ -242,26 +242,50 @@ slurm()
     [ $got -eq 2 ] && grep -q 'sbatch --array=1-8' err
 }
 
-@test "batch-slurm.sh: at the end of its time a task goes back to the queue" {
+# A task whose program holds its second answer back, and the signals that it gets. Its status is in $got.
+slurm_told() # SIGNAL...
+{
+    touch hold
+    got=0
+    PATH=$PWD/stubs:$PATH CHIMERE_MODEL=$TINY SLURM_JOB_ID=7 SLURM_ARRAY_JOB_ID=6 SLURM_ARRAY_TASK_ID=1 \
+        bash "$ROOT/share/pipelines/batch-slurm.sh" in.jsonl all 1 2> err 3>&- &
+    local task=$! signal
+    wait_for test -e all.shard1.errors
+    for signal; do kill -s "$signal" $task; done
+    sleep 0.2 # while the program is held, the signals are seen
+    rm hold
+    wait $task || got=$?
+}
+
+@test "batch-slurm.sh: at the end of its time a task goes back to the queue, if it has answered anything" {
     find_shim
-    batch 2 | sed '2s/"max_tokens":2/"max_tokens":400,"ignore_eos":true/' > in.jsonl
+    batch 3 | sed '3s/"max_tokens":2/"max_tokens":400,"ignore_eos":true/' > in.jsonl
     mkdir stubs
     printf '#!/bin/sh\necho "$@" > requeued\n' > stubs/scontrol
     printf '#!/bin/sh\nPATH=%q LD_PRELOAD=%q CHIMERE_TEST_FAULT_HOLD=%q exec chimere-serve-stdio --parallel 1 "$@"\n' \
         "$PATH" "$shim" "$PWD/hold" > stubs/chimere-serve-stdio
     chmod +x stubs/*
-    touch hold
-    PATH=$PWD/stubs:$PATH CHIMERE_MODEL=$TINY SLURM_JOB_ID=7 SLURM_ARRAY_TASK_ID=1 \
-        bash "$ROOT/share/pipelines/batch-slurm.sh" in.jsonl all 1 &
-    task=$!
-    wait_for test -e all.shard1.errors
-    kill -TERM $task
-    rm hold
-    wait $task
-    [ "$(cat requeued)" = 'requeue 7' ]
+    slurm_told USR1
+    [ $got -eq 0 ] && [ "$(cat requeued)" = 'requeue 6_1' ] && [ -s all.shard1 ] && [ "$(wc -l < all.shard1)" -lt 3 ]
+    grep -q "chimere-serve-stdio: $(wc -l < all.shard1) of 3 requests are answered" err
+    grep -q 'batch-slurm.sh: all.shard1: the time is nearly over, back to the queue' err
+    rm requeued all.shard1.errors
+    sed -i '1q' all.shard1
+    for signals in TERM 'USR1 TERM'; do # scancel, also of a task that was told
+        # shellcheck disable=SC2086
+        slurm_told $signals
+        [ $got -eq 75 ] && [ ! -e requeued ]
+        rm all.shard1.errors
+    done
     slurm 1 1 batch-slurm.sh in.jsonl all
     slurm '' 0 batch-slurm.sh in.jsonl all
-    [ "$(jq -r .custom_id all | tr '\n' ' ')" = 'q1 q2 ' ]
+    [ "$(jq -r .custom_id all | tr '\n' ' ')" = 'q1 q2 q3 ' ]
+    # nothing was answered, perhaps not even begun: it would be so for ever
+    printf '#!/bin/sh\nkill -USR1 $PPID; exec sleep 60\n' > stubs/chimere-serve-stdio
+    got=0
+    PATH=$PWD/stubs:$PATH SLURM_JOB_ID=7 SLURM_ARRAY_JOB_ID=6 SLURM_ARRAY_TASK_ID=1 \
+        bash "$ROOT/share/pipelines/batch-slurm.sh" in.jsonl all 1 2> err || got=$?
+    [ $got -eq 1 ] && [ ! -e requeued ] && grep -q 'the time (-t) is over before anything was answered' err
 }
 
 @test "sweep-slurm.sh: a model for each name, and their table" {

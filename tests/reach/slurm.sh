@@ -86,10 +86,10 @@ options_of_a_task()
         echo >> options
     done
     diff options - << 'END'
--q --threads 1  # -c 1
--q --threads 2  # -c 2
--q --threads 1 --device cuda  # -c 1 --gres=gpu:1
--q --threads 2 --device cuda  # --exclusive
+--threads 1  # -c 1
+--threads 2  # -c 2
+--threads 1 --device cuda  # -c 1 --gres=gpu:1
+--threads 2 --device cuda  # --exclusive
 END
     # a GPU that no node has is refused at once
     ! submit --array=1 --gres=gpu:2 "$pipelines/batch-slurm.sh" in.jsonl all 2> why
@@ -127,30 +127,80 @@ kill_requeue_full_disk()
     proved all
 }
 
-time_limit()
+# held OUT: a program of which the first run of a task stands still after some answers until it is told to end
+held()
 {
-    local job merge
-    rm -f one
-    batch 24 20 > in.jsonl
-    # the first run of a task stands still after some answers until it is told that the time is over
-    mkdir held
+    mkdir -p held
     cat > held/chimere-serve-stdio << 'END'
 #!/bin/bash
 [ "${SLURM_RESTART_COUNT:-0}" -eq 0 ] && [ -n "$SLURM_ARRAY_TASK_ID" ] || exec "$BIN/chimere-serve-stdio" "$@"
 "$BIN/chimere-serve-stdio" "$@" &
-until [ -s "limited.shard$SLURM_ARRAY_TASK_ID" ]; do sleep 0.01; done
+until [ -s "$HELD.shard$SLURM_ARRAY_TASK_ID" ]; do sleep 0.01; done
 kill -STOP $!
 trap 'kill -TERM $!; kill -CONT $!' TERM
 wait $!
 wait $!
 END
     chmod +x held/chimere-serve-stdio
+    export HELD=$1
+}
+restarts() { scontrol show job "$1" | grep -q "Restarts=$2 "; }
+
+time_limit()
+{
+    local job merge
+    rm -f one
+    batch 24 20 > in.jsonl
+    held limited
     # Slurm looks twice a minute, and tells the end of a minute 55 seconds before
-    job=$(PATH=$PWD/held:$PATH submit --array=1-2 -c 1 --mem=500M -t 1 --signal=B:TERM@55 "$pipelines/batch-slurm.sh" in.jsonl limited)
+    job=$(PATH=$PWD/held:$PATH submit --array=1-2 -c 1 --mem=500M -t 1 --signal=B:USR1@55 "$pipelines/batch-slurm.sh" in.jsonl limited)
     merge=$(submit -c 1 --mem=500M -d "afterany:$job" "$pipelines/batch-slurm.sh" in.jsonl limited)
     wait_for over "$merge"
-    for i in 1 2; do scontrol show job "${job}_$i" | grep 'Restarts=1 '; done
+    for i in 1 2; do restarts "${job}_$i" 1; done
+    grep -h 'batch-slurm.sh: limited.shard[12]: the time is nearly over' log.* | sort -u | wc -l | grep -x 2
     proved limited
+}
+
+# The last task, whose SLURM_JOB_ID is that of the array, is told alone: the others go on. Then all are cancelled.
+told_and_cancelled()
+{
+    local job
+    rm -f one
+    batch 24 20 > in.jsonl
+    held alone
+    job=$(PATH=$PWD/held:$PATH submit --array=1-2 -c 1 --mem=500M "$pipelines/batch-slurm.sh" in.jsonl alone)
+    wait_for has_lines alone.shard1
+    wait_for has_lines alone.shard2
+    scancel -b -s USR1 "${job}_2"
+    wait_for restarts "${job}_2" 1
+    state "${job}_1" | grep RUNNING
+    restarts "${job}_1" 0
+    wait_for over "${job}_2"
+    scancel "$job"
+    wait_for over "$job"
+    sleep 5 # longer than cred_expire, after which a requeued job would be there
+    over "$job"
+    state "${job}_1" | grep CANCELLED
+    restarts "${job}_1" 0
+    [ "$(wc -l < alone.shard1)" -lt 12 ] && [ "$(wc -l < alone.shard2)" -eq 12 ]
+    submit -W --array=1 -c 1 --mem=500M "$pipelines/batch-slurm.sh" in.jsonl alone 2
+    submit -W -c 1 --mem=500M "$pipelines/batch-slurm.sh" in.jsonl alone
+    proved alone
+}
+
+# The time is shorter than the warning: nothing would be answered, however often.
+too_short()
+{
+    local job
+    batch 4 2 > in.jsonl
+    mkdir -p never
+    printf '#!/bin/sh\nexec sleep 600\n' > never/chimere-serve-stdio
+    chmod +x never/chimere-serve-stdio
+    job=$(PATH=$PWD/never:$PATH submit --array=1 -c 1 --mem=500M -t 1 "$pipelines/batch-slurm.sh" in.jsonl short)
+    wait_for over "$job"
+    restarts "${job}_1" 0
+    state "${job}_1" | grep FAILED
+    grep -h 'short.shard1: the time (-t) is over before anything was answered' log.*
 }
 
 # A type, a recipe and a budget of a small model, one task each, and their table: it has the numbers of programs without Slurm.
@@ -204,5 +254,7 @@ fi
 try 'a task has the processors and the GPU that it got; a GPU that no node has is refused' one options_of_a_task
 try 'kill -9 of a task, a requeue, a full disk: the merge tells what is missing, then has all' one kill_requeue_full_disk
 try 'the end of a task'"'"'s time: it is told before, goes back to the queue, and all is answered' one time_limit
+try 'a task that is told goes back alone; scancel ends an array for good' one told_and_cancelled
+try 'a time that is too short for any answer ends a task' one too_short
 try 'a sweep of types, recipes and budgets, and its table' one sweep
 finish
