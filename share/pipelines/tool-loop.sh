@@ -7,7 +7,7 @@
 #
 # -d: the directory whose files the model may list (default: this one); -n: how often it may ask (default 8).
 # The answer goes to stdout, each call and its result to stderr. Needs chimere-run, jq and bc in PATH.
-# Exit status: that of chimere-run where it fails; 1 when the answer cannot be written; 4 when the model goes on
+# Exit status: that of chimere-run where it fails; 1 when the answer cannot be written or a program is missing; 4 when the model goes on
 # asking after the last round.
 #
 # What a model writes is data: a tool runs only if its name is in the list below, no shell ever sees an argument, the
@@ -33,6 +33,9 @@ shift $((OPTIND - 1))
 [ $# -ge 1 ] || usage
 case $rounds in '' | *[!0-9]* | ?????????*) usage ;; esac
 rounds=$((10#$rounds))
+for program in chimere-run jq bc; do
+    command -v $program > /dev/null || { echo "tool-loop.sh: $program: not found" >&2; exit 1; }
+done
 question=$1
 shift
 dir=$(cd -- "$dir" && pwd -P)

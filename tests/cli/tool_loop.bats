@@ -124,3 +124,10 @@ result()
     bash "$ROOT/share/pipelines/tool-loop.sh" question > /dev/full || got=$?
     [ $got -eq 1 ]
 }
+
+@test "a program that is missing is named" {
+    play done
+    ln -s "$(command -v jq)" bin/jq
+    try 1 env PATH="$PWD/bin" "$(command -v bash)" "$ROOT/share/pipelines/tool-loop.sh" -d files question
+    [ "$(cat err)" = 'tool-loop.sh: bc: not found' ] && [ ! -e count ]
+}
