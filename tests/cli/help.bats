@@ -131,6 +131,15 @@ words()
     grep -q '^\.Sh EXIT STATUS' "$ROOT/man/chimere-run.1"
 }
 
+@test "manuals keep their quotes, and tables fit into 80 columns" {
+    no grep -nE '^\.[A-Z].* "[^"]*"[^ "]' "$ROOT"/man/* # a macro takes quotes around an argument away
+    command -v groff > /dev/null || skip "groff is not installed"
+    for m in "$ROOT"/man/*; do
+        groff -mdoc -T ascii "$m" > /dev/null 2>> warnings
+    done
+    no grep . warnings
+}
+
 @test "the manual names the architectures that there are" {
     sed -n 's/^ARCH(\(.*\))$/\1/p' "$ROOT/libcore/arch/archs.def" | sort > program
     [ -s program ]
