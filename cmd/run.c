@@ -25,13 +25,16 @@ enum err_code cli_run_check_prompt(const struct cli_run *s, struct err *e)
 
     if (prompt_of(s)->n == 0)
         return err_set(e, ERR_ARG, "the prompt is empty");
-    if (prompt_of(s)->n > ctx)
+    if (prompt_of(s)->n > ctx) {
+        char trained[80] = "all that";
+
+        if (ctx != s->facts.ctx_train)
+            (void)snprintf(trained, sizeof trained, "--ctx sets it; %" PRId64 " are what", s->facts.ctx_train);
         return err_set(
-            e, ERR_LIMIT,
-            "the prompt has %" PRId64 " tokens, the context %" PRId64
-            " (--ctx sets it; the model was trained for %" PRId64 "%s)",
-            prompt_of(s)->n, ctx, s->facts.ctx_train,
+            e, ERR_LIMIT, "the prompt has %" PRId64 " tokens, the context %" PRId64 " (%s the model was trained for%s)",
+            prompt_of(s)->n, ctx, trained,
             s->chat && s->kept.begun && !s->o->drop_oldest ? "; --drop-oldest goes on without the oldest turns" : "");
+    }
     for (int64_t i = 0; i < s->before.n; i++) { /* the others are of our tokenizer */
         if (s->before.v[i] >= n_vocab)
             return err_set(e, ERR_FORMAT, "%s: token %" PRId64 " is %" PRId32 ", the model has %" PRId32, from, i,

@@ -93,9 +93,12 @@ enum err_code cli_open_shape(struct cli_opened *x, const struct cli_model_opts *
 
 static enum err_code check_kind(const struct cli_opened *x, struct err *e)
 {
-    const char *adapter = cli_adapter_what(x->gguf);
+    const char *what = cli_adapter_what(x->gguf);
+    struct str arch;
 
-    return adapter != NULL ? err_set(e, ERR_FORMAT, "%s: not a model but %s", x->path, adapter) : ERR_OK;
+    if (what == NULL && gguf_str(x->gguf, "general.architecture", &arch) && str_is(arch, "dflash"))
+        what = "a drafter, for --draft";
+    return what != NULL ? err_set(e, ERR_FORMAT, "%s: not a model but %s", x->path, what) : ERR_OK;
 }
 
 enum err_code cli_open_text(struct cli_opened *x, bool need, struct err *e)

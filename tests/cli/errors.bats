@@ -378,7 +378,10 @@ END
     fails 1 "no-such-file: " chimere-run no-such-file
     fails 2 "the prompt is empty" chimere-run --raw -p ''
     echo '[1, 2, 3, 4, 5, 6, 7, 8, 9]' > nine.json
-    fails 1 "the prompt has 9 tokens, the context 8" chimere-run --tokens nine.json --ctx 8
+    fails 1 "the prompt has 9 tokens, the context 8 (--ctx sets it; 4096 are what" chimere-run --tokens nine.json --ctx 8
+    jq -n '[range(4097) | 1]' > long.json
+    fails 1 "the context 4096 (all that the model was trained for)" chimere-run --tokens long.json
+    fails 3 'not a model but a drafter, for --draft' chimere-run -m "$ROOT/share/models/chimere-nano-dflash.gguf" -p x
 }
 
 @test "an empty prompt is never answered" {
