@@ -4,38 +4,13 @@
  * A first kernel unpacks keys and values once, into the layout of mma operands, in working memory. Each block then
  * takes 16 to 64 queries (the query heads of one KV head times neighbouring tokens) and walks over all KV pages. TMA
  * copies operands into a ring of slots: for keys 32 elements of 128 positions, for values 128 dimensions of 16
- * positions. If working memory cannot hold all pages, several launches continue from each other's partial sums. The
- * arithmetic is that of attn/sums.cuh. */
-#include "kernels/attn/sums.cuh"
+ * positions. On sm_90 attn_r17_wgmma.cuh takes the place of that (compiled for sm_90a). If working memory cannot hold
+ * all pages, several launches continue from each other's partial sums. The arithmetic is that of attn/sums.cuh. */
+#include "kernels/attn/attn_r17_wgmma.cuh"
 
-enum {
-    HALF_PAGE = 128,
-    SPREAD_BYTES = 48 << 20,
-    RING = 12,
-    PLANE = 1024 /* bytes: 32 dimensions of 16 values */,
-    FOUR = 4
-};
-
-/* What is spread of a page and KV head: [block][half page] of keys: floats, planes; then [slab][16 values][half slab]:
- * planes of 4 blocks. */
-struct spread {
-    uint8_t *to;
-    int k_step, v_step; /* bytes of a slot's worth */
-    int k_planes, v_planes;
-    int v_halves; /* of a slab */
-    int64_t values_at, head_bytes, seq_bytes;
-    int first, pages; /* what this launch covers */
-    float *sums;      /* of earlier launches, [row][head]: m, l */
-};
-
-struct rows_args {
-    attn_args a;
-    spread w;
-    int slots, slot_bytes;
-};
+enum { SPREAD_BYTES = 48 << 20, FOUR = 4 };
 
 /* Shared memory: barriers, queries, weights, slots, then floats: largest scores [8][Q], sums [SUMS][Q], factors [Q]. */
-enum { QUERIES_AT = 256 };
 static int rows_smem(int queries, int n_kb)
 {
     return QUERIES_AT + queries / QUERY_TILE * n_kb * 1024 + queries * 1024 + queries * (8 + SUMS + 1) * 4;
@@ -50,14 +25,17 @@ static __device__ __forceinline__ void spread_keys(const attn_args &a, const spr
     for (int tile = threadIdx.x / 32; tile * 8 < (n + HALF_PAGE - 1) / HALF_PAGE * HALF_PAGE; tile += 8) {
         const uint8_t *row = keys + min(tile * 8 + g, n - 1) * a.k_bytes;
         uint8_t *step = to + (b * 2 + tile / 16) * w.k_step;
-        uint4 *at = (uint4 *)(step + 512 + tile % 16 * 512) + lane;
+        uint32_t *at = (uint32_t *)(step + SCALES + tile % 16 * CORE) + lane;
         uint32_t hi[4], lo[4];
         float d = key_scale<TYPE>(row, b);
 
         key_part<TYPE>(hi, lo, &d, row, b, c, a.kv.dim_k);
-        at[0] = make_uint4(hi[0], hi[1], hi[2], hi[3]);
-        if (TYPE == QUANT_f32)
-            at[HALF_PAGE * 64 / 16] = make_uint4(lo[0], lo[1], lo[2], lo[3]);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            at[i * CORES / 4] = hi[i];
+            if (TYPE == QUANT_f32)
+                at[(4 + i) * CORES / 4] = lo[i];
+        }
         if (c == 0)
             ((float *)step)[tile % 16 * 8 + g] = d;
     }
@@ -71,7 +49,7 @@ static __device__ __forceinline__ void spread_values(const attn_args &a, const s
 
     for (int vb = threadIdx.x / 32; vb * DIM_BLOCK < a.kv.dim_v; vb += 8) {
         uint8_t *step = to + w.values_at + (int64_t)((vb / 8 * 16 + j) * w.v_halves + vb / FOUR % 2) * w.v_step;
-        uint4 *at = (uint4 *)(step + vb % FOUR * PLANE) + lane;
+        uint32_t *at = (uint32_t *)(step + vb % FOUR * 4 * CORE) + lane;
 
 #pragma unroll
         for (int half = 0; half < 2; half++) {
@@ -79,9 +57,14 @@ static __device__ __forceinline__ void spread_values(const attn_args &a, const s
 
             value_part<TYPE>(hi, lo, values + j * 16 * a.v_bytes, (int)a.v_bytes, n - j * 16, vb, half, lane / 4,
                              lane % 4, a.kv.dim_v);
-            at[half * 32] = make_uint4(hi[0][0], hi[0][1], hi[1][0], hi[1][1]);
-            if (TYPE != QUANT_f16)
-                at[half * 32 + FOUR * PLANE / 16] = make_uint4(lo[0][0], lo[0][1], lo[1][0], lo[1][1]);
+#pragma unroll
+            for (int i = 0; i < 4; i++) { /* tile, 8 of 16 values */
+                uint32_t *to = at + (i % 2 * CORES + (half * 2 + i / 2) * CORE) / 4;
+
+                *to = hi[i / 2][i % 2];
+                if (TYPE != QUANT_f16)
+                    to[2 * CORES / 4] = lo[i / 2][i % 2];
+            }
         }
     }
 }
@@ -116,7 +99,7 @@ __global__ void __launch_bounds__(256)
             spread_keys<QUANT_q4_0>(a, w, to, keys, n, part);
             break;
         }
-    } else if ((part - a.n_kb) * 16 < n) {
+    } else { /* zeros after them: they are multiplied with weights of 0 */
         const uint8_t *values = page + a.v_at + (int64_t)h * OP_KV_PAGE * a.v_bytes;
 
         switch (kv.type_v) {
@@ -135,19 +118,6 @@ __global__ void __launch_bounds__(256)
         }
     }
 }
-
-/* A place in the ring. */
-struct turn {
-    int at, phase;
-
-    __device__ __forceinline__ void next(int slots)
-    {
-        if (++at == slots) {
-            at = 0;
-            phase ^= 1;
-        }
-    }
-};
 
 /* The block's slots: one thread fills them in the order in which all warps use them, two uses behind. */
 struct ring {
@@ -223,6 +193,15 @@ template <int MQ> struct share {
     };
 };
 
+/* A lane's part of four cores, each at an address that 8 lanes give. */
+static __device__ __forceinline__ void four_cores(uint32_t to[4], uint32_t at)
+{
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(at)
+                 : "memory");
+}
+
 /* Adds a block of the keys of half a page. */
 template <int MQ, bool LOW, int HALF>
 static __device__ __forceinline__ void row_block(float s[share<MQ>::TILES][share<MQ>::NT][2], ring &in,
@@ -230,15 +209,18 @@ static __device__ __forceinline__ void row_block(float s[share<MQ>::TILES][share
 {
     typedef share<MQ> S;
     const uint8_t *step = in.take();
+    const int lane = threadIdx.x & 31;
+    const uint32_t keys = shared_at(step) + SCALES + lane / 8 * CORES + lane % 8 * 16;
 
 #pragma unroll
     for (int i = HALF * S::NT / 2; i < (HALF + 1) * S::NT / 2; i++) {
         const int tile = (S::WK == 4 ? i / 2 * 8 + 2 * wk + i % 2 : i * 8 + wk) % 16;
-        const uint4 *at = (const uint4 *)(step + 512 + tile * 512) + (threadIdx.x & 31);
-        const float2 d = *(const float2 *)(step + (tile * 8 + 2 * (threadIdx.x % 4)) * 4);
-        const uint4 h = at[0], l = LOW ? at[HALF_PAGE * 64 / 16] : make_uint4(0, 0, 0, 0);
-        const uint32_t hi[4] = { h.x, h.y, h.z, h.w }, lo[4] = { l.x, l.y, l.z, l.w };
+        const float2 d = *(const float2 *)(step + (tile * 8 + 2 * (lane % 4)) * 4);
+        uint32_t hi[4], lo[4];
 
+        four_cores(hi, keys + tile * CORE);
+        if (LOW)
+            four_cores(lo, keys + 4 * CORES + tile * CORE);
 #pragma unroll
         for (int t = 0; t < S::TILES; t++)
             add_block(s[t][i], two[t], hi, LOW ? lo : NULL, d);
@@ -352,24 +334,25 @@ static __device__ __forceinline__ void row_slab(float o[share<MQ>::PAIRS][share<
                                                 const uint4 w[share<MQ>::PAIRS][2], int wk)
 {
     typedef share<MQ> S;
-    const uint4 *at = (const uint4 *)(in.take() + wk % FOUR * PLANE) + (threadIdx.x & 31);
+    const int lane = threadIdx.x & 31;
+    const uint32_t at =
+        shared_at(in.take()) + lane / 8 % 2 * CORES + (wk % FOUR * 4 + lane / 16) * CORE + lane % 8 * 16;
 
     if (S::VB == 2 || wk / FOUR == HALF) {
-        uint4 b[2][2];
+        uint32_t b[2][2][4];
 
 #pragma unroll
         for (int e = 0; e < (LOW ? 4 : 2); e++)
-            b[e / 2][e % 2] = at[e / 2 * (FOUR * PLANE / 16) + e % 2 * 32];
+            four_cores(b[e / 2][e % 2], at + e / 2 * 2 * CORES + e % 2 * 2 * CORE);
 #pragma unroll
         for (int pass = 0; pass < (LOW ? 3 : 2); pass++)
 #pragma unroll
             for (int x = 0; x < 4; x++)
 #pragma unroll
                 for (int t = 0; t < S::PAIRS; t++) {
-                    const uint4 &f = b[pass / 2][x / 2];
+                    const uint32_t *f = b[pass / 2][x / 2] + x % 2 * 2;
 
-                    mma(o[t][S::VB == 2 ? HALF : 0][x], w[t][pass == 1], x % 2 == 0 ? f.x : f.z,
-                        x % 2 == 0 ? f.y : f.w);
+                    mma(o[t][S::VB == 2 ? HALF : 0][x], w[t][pass == 1], f[0], f[1]);
                 }
     }
     in.give();
@@ -550,9 +533,9 @@ static spread plan_spread(const struct op_kv *kv, int n_seq, int pages)
 
     w.k_planes = key_planes(kv->type_k);
     w.v_planes = value_planes(kv->type_v);
-    w.k_step = 512 + HALF_PAGE * DIM_BLOCK * 2 * w.k_planes;
+    w.k_step = SCALES + 4 * CORES * w.k_planes;
     w.v_halves = blocks > FOUR ? 2 : 1;
-    w.v_step = FOUR * PLANE * w.v_planes;
+    w.v_step = 2 * CORES * w.v_planes;
     w.values_at = (int64_t)n_kb * 2 * w.k_step;
     w.head_bytes = w.values_at + ceil_div(blocks, 8) * 16 * w.v_halves * w.v_step;
     w.pages = (int)(SPREAD_BYTES / (w.head_bytes * kv->n_head * n_seq));
@@ -603,6 +586,48 @@ template <int MQ> static void launch_planes(struct cuda *c, const rows_args &t)
         launch_rows<MQ, true, true>(c, t);
 }
 
+template <int NV, bool SCALED, bool LOW_V> static void launch_wide(struct cuda *c, const rows_args &t)
+{
+    const attn_args &a = t.a;
+    const unsigned tiles = (unsigned)ceil_div(a.r.max_n, WIDE / a.heads), pair = tiles > 1 ? 2 : 1;
+
+    launch_clusters(c, "attend_wide", attend_wide<NV, SCALED, LOW_V>, dim3(pair),
+                    dim3(tiles + tiles % pair, (unsigned)(a.kv.n_head * a.parts * a.slabs), (unsigned)a.r.n_seq),
+                    WIDE_THREADS, (size_t)(wide_smem(a.n_kb) + t.slots * t.slot_bytes), t, pair > 1);
+}
+
+template <int NV> static void launch_dims(struct cuda *c, const rows_args &t)
+{
+    if (t.a.kv.type_k == QUANT_f16 && t.w.v_planes == 1)
+        launch_wide<NV, false, false>(c, t);
+    else if (t.a.kv.type_k == QUANT_f16)
+        launch_wide<NV, false, true>(c, t);
+    else if (t.w.v_planes == 1)
+        launch_wide<NV, true, false>(c, t);
+    else
+        launch_wide<NV, true, true>(c, t);
+}
+
+/* On sm_90; false: no kernel takes these types, or there is no room in shared memory. */
+static bool attend_by_wgmma(struct cuda *c, rows_args t, int room)
+{
+    enum { FEWEST = 5 };
+    const int k = t.w.k_step * (t.w.v_planes == 1 ? 1 : 2), v = t.w.v_halves * t.w.v_step;
+
+    if (!c->sm_90 || t.w.k_planes > 1)
+        return false;
+    t.slot_bytes = k > v ? k : v;
+    t.slots = (room - wide_smem(t.a.n_kb)) / t.slot_bytes;
+    if (t.slots < FEWEST)
+        return false;
+    t.slots = t.slots < RING ? t.slots : (int)RING;
+    if (t.w.v_halves == 2)
+        launch_dims<128>(c, t);
+    else
+        launch_dims<64>(c, t);
+    return true;
+}
+
 void cuda_attn_rows(struct cuda *c, const attn_args *a)
 {
     rows_args t = { *a, plan_spread(&a->kv, a->r.n_seq, a->pages), 0, 0 };
@@ -619,6 +644,8 @@ void cuda_attn_rows(struct cuda *c, const attn_args *a)
         LAUNCH(c, spread_pages,
                dim3((unsigned)(t.w.pages * (a->n_kb + 16)), (unsigned)a->kv.n_head, (unsigned)a->r.n_seq), 256, 0, *a,
                t.w);
+        if (attend_by_wgmma(c, t, smem))
+            continue;
         switch (queries) {
         case 64:
             launch_planes<64>(c, t);

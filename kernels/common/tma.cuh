@@ -216,6 +216,12 @@ static __device__ __forceinline__ uint32_t cluster_at(const void *at, unsigned r
     return to;
 }
 
+/* Arrives at a barrier there. */
+static __device__ __forceinline__ void cluster_arrive(uint32_t bar)
+{
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(bar) : "memory");
+}
+
 static __device__ __forceinline__ void cluster_store(uint32_t to, float v)
 {
     asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(to), "f"(v) : "memory");

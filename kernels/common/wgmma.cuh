@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* wgmma.cuh - wgmma: the tensor cores of sm_90, used by four warps together.   room: kernels
  *
- * D [64][N] (+)= A [64][16] B [16][N]. A is in registers, laid out as for mma.m16n8k16 with 16 rows a warp. B is in
- * shared memory with the 128-byte swizzle: 64 halves of a column are contiguous, and 16-byte part i of column n lies
- * where part i ^ n % 8 would. Of D, lane 4 g + c has for each 8 columns row g of columns 2 c and 2 c + 1, then row g +
- * 8. */
+ * D [64][N] (+)= A [64][16] B [16][N]. A is in registers, laid out as for mma.m16n8k16 with 16 rows a warp, or in
+ * shared memory as B is. B is in shared memory with the 128-byte swizzle: 64 halves of a column are contiguous, and
+ * 16-byte part i of column n lies where part i ^ n % 8 would; or plain. Of D, lane 4 g + c has for each 8 columns row g
+ * of columns 2 c and 2 c + 1, then row g + 8. */
 #ifndef KERNELS_COMMON_WGMMA_CUH
 #define KERNELS_COMMON_WGMMA_CUH
 #include "kernels/common/tma.cuh"
@@ -15,7 +15,8 @@ static __device__ __forceinline__ uint64_t wgmma_columns(const void *at)
     return 1ull << 62 | 64ull << 32 | 1ull << 16 | (shared_at(at) & 0x3ffff) >> 4;
 }
 
-/* The same of two times 8 elements, 16 bytes of each column side by side, the second ones `further` bytes on. */
+/* The same of two times 8 elements, 16 bytes of each column (A: row) side by side, the second ones `further` bytes on.
+ */
 static __device__ __forceinline__ uint64_t wgmma_plain(const void *at, int further)
 {
     return 8ull << 32 | (uint64_t)(further >> 4) << 16 | (shared_at(at) & 0x3ffff) >> 4;
@@ -30,9 +31,14 @@ static __device__ __forceinline__ void wgmma_end(void)
 {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-template <int N> static __device__ __forceinline__ void wgmma_wait(float *d)
+/* The last LEFT groups may be under way. */
+template <int LEFT> static __device__ __forceinline__ void wgmma_left(void)
 {
-    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
+}
+template <int N, int LEFT = 0> static __device__ __forceinline__ void wgmma_wait(float *d)
+{
+    wgmma_left<LEFT>();
 #pragma unroll
     for (int i = 0; i < N; i++) /* D is read after this */
         asm volatile("" : "+f"(d[i])::"memory");
@@ -75,6 +81,21 @@ static __device__ __forceinline__ void wgmma(float *d, const uint32_t a[4], uint
     WGMMA(96, T4TO T4 T5, "%48", "%49", "%50", "%51", "%52", "%53", R4(0), R2(4));
     WGMMA(112, T4TO T4 T5 T6, "%56", "%57", "%58", "%59", "%60", "%61", R4(0), R2(4), R(6));
     WGMMA(128, T4TO T4 T5 T6 T7, "%64", "%65", "%66", "%67", "%68", "%69", R4(0), R4(4));
+}
+#undef WGMMA
+#define WGMMA(n, text, a, b, k, ...) \
+    if (N == n) \
+    asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " k ", 0;\n" \
+                 "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32.f16.f16 {" text "}, " a ", " b ", p, 1, 1, 0, 0;\n}" \
+                 : __VA_ARGS__ \
+                 : "l"(rows), "l"(columns), "r"((int)keep))
+
+/* Both from shared memory. */
+template <int N> static __device__ __forceinline__ void wgmma_both(float *d, uint64_t rows, uint64_t columns, bool keep)
+{
+    static_assert(N == 64 || N == 128, "columns");
+    WGMMA(64, T4TO, "%32", "%33", "%34", R4(0));
+    WGMMA(128, T4TO T4 T5 T6 T7, "%64", "%65", "%66", R4(0), R4(4));
 }
 #undef WGMMA
 #undef R
