@@ -133,6 +133,7 @@ words()
 
 @test "manuals keep their quotes, and tables fit into 80 columns" {
     no grep -nE '^\.[A-Z].* "[^"]*"[^ "]' "$ROOT"/man/* # a macro takes quotes around an argument away
+    no grep -nE '^\..*Dq .* Dq ' "$ROOT"/man/*           # the second quotation would be within the first
     command -v groff > /dev/null || skip "groff is not installed"
     for m in "$ROOT"/man/*; do
         groff -mdoc -T ascii "$m" > /dev/null 2>> warnings
