@@ -125,6 +125,21 @@ void io_map_drop(const struct io_map *m, const void *at, size_t n)
     }
 }
 
+void io_map_fetch(const void *at, size_t n)
+{
+#if defined(__linux__) && defined(MADV_WILLNEED)
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)at / page * page,
+                    end = (uintptr_t)at + n;
+    unsigned char there = 1;
+
+    /* The last page decides: a request for pages in memory would look at each of them. */
+    if (n > 0 && mincore((void *)((end - 1) / page * page), 1, &there) == 0 && !(there & 1))
+        (void)madvise((void *)from, end - from, MADV_WILLNEED);
+#else
+    (void)at, (void)n;
+#endif
+}
+
 /* Reads to the end into *buf, which holds cap > 0 bytes and grows to at most max_bytes + 1: the
  * byte more tells "exactly the limit" from "over it", and has room for the NUL otherwise. */
 static enum err_code read_to_end(char **buf, size_t cap, size_t *n, int fd, size_t max_bytes, bool (*stop)(void),

@@ -22,6 +22,9 @@ bool io_identify(int fd, struct io_id *out);
 /* Says that n bytes at `at` in the mapping will probably not be read again: the pages that lie wholly within them leave
  * the process's memory. Reading them later still works, and reads them from the file again. */
 void io_map_drop(const struct io_map *m, const void *at, size_t n);
+/* Says that n bytes at `at` in a mapping will be read next: if they are on the disk, all are asked for at once, where
+ * reading them would ask for a little at a time and wait for it. Any thread. */
+void io_map_fetch(const void *at, size_t n);
 
 /* Opens a file to read. Opening a FIFO waits until it has a writer.
  * Here and below, a wait for another process (to open the other end of a FIFO, or to write to a pipe) ends with

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/io.h"
 #include "cpu/cpu.h"
 
 enum { SLICE_BYTES = 4 << 20 };
@@ -53,8 +54,10 @@ static void copy_slices(void *ctx, int64_t begin, int64_t end, int worker)
         size_t i = at / c->piece_bytes;
 
         next = smaller_of((i + 1) * c->piece_bytes, stop);
-        if (c->keep == NULL || c->keep[i])
+        if (c->keep == NULL || c->keep[i]) {
+            io_map_fetch(c->from + at, next - at);
             copy_some(c, at, next);
+        }
     }
 }
 

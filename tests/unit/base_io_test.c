@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -53,6 +54,73 @@ static void test_map(void **state)
     assert_null(m.data);
     assert_int_equal(m.size, 0);
     io_map_close(&m);
+    unlink(path);
+}
+
+enum { FETCHED = (2 << 20) + 7, PAGES_MAX = FETCHED / 4096 + 1 };
+
+static int pages_in_memory(const struct io_map *m)
+{
+    unsigned char there[PAGES_MAX] = { 0 };
+    int n = 0;
+
+    assert_int_equal(mincore((void *)(uintptr_t)m->data, m->size, there), 0);
+    for (int i = 0; i < PAGES_MAX; i++)
+        n += there[i] & 1;
+    return n;
+}
+
+/* Maps the file, which is on the disk alone. False: it is in memory, as some file systems are. */
+static bool map_cold(struct io_map *m, const char *path)
+{
+    const int fd = open(path, O_RDONLY);
+    struct err e;
+
+    assert_true(fd >= 0);
+    (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    close(fd);
+    assert_int_equal(io_map_open(m, path, &e), ERR_OK);
+    return pages_in_memory(m) == 0;
+}
+
+/* Whether all pages come within some tenths of a second. */
+static bool pages_come(const struct io_map *m, int tenths)
+{
+    const int all = (int)(m->size / (size_t)sysconf(_SC_PAGESIZE));
+
+    for (int i = 0; i < tenths && pages_in_memory(m) < all; i++)
+        usleep(100000);
+    return pages_in_memory(m) >= all;
+}
+
+/* What is asked for comes without being touched, where the system does that: an emulator does not. */
+static void test_fetch(void **state)
+{
+    (void)state;
+    char path[512], *bytes = calloc(1, FETCHED);
+    struct io_map m;
+    struct err e;
+    int fd = open(in_dir(path, "f"), O_CREAT | O_RDWR, 0600);
+
+    assert_true(fd >= 0 && bytes != NULL);
+    for (int i = 0; i < FETCHED; i++)
+        bytes[i] = (char)(i % 251);
+    assert_int_equal(io_write_all(fd, bytes, FETCHED, &e), ERR_OK);
+    assert_int_equal(fsync(fd), 0);
+    close(fd);
+    bool can =
+        map_cold(&m, path) && madvise((void *)(uintptr_t)m.data, m.size, MADV_WILLNEED) == 0 && pages_come(&m, 20);
+
+    io_map_close(&m);
+    can = map_cold(&m, path) && can;
+    io_map_fetch(m.data + 5, 0);
+    assert_true(!can || pages_in_memory(&m) == 0);
+    io_map_fetch(m.data + 5, FETCHED - 5);
+    assert_true(!can || pages_come(&m, 600));
+    io_map_fetch(m.data, FETCHED);
+    assert_memory_equal(m.data, bytes, FETCHED);
+    io_map_close(&m);
+    free(bytes);
     unlink(path);
 }
 
@@ -670,6 +738,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         WITH_DIR(test_map),
+        WITH_DIR(test_fetch),
         WITH_DIR(test_cancel),
         WITH_DIR(test_own),
         WITH_DIR(test_read_all),
