@@ -48,12 +48,13 @@ static json_t *limit_json(int64_t n)
 static enum err_code row_json(const struct gemm_kernel *k, struct err *e)
 {
     return cli_json_line(
-        json_pack("{s:s, s:s, s:s, s:s, s:s?, s:I, s:o, s:o, s:o, s:I, s:b, s:b, s:i, s:b, s:s?}", "type", "kernel",
-                  "kernel", k->name, "of", of_name(k->of), "formats", gemm_formats_name(k->formats), "all_formats",
-                  k->all < 0 ? NULL : gemm_formats_name((enum gemm_formats)k->all), "rows_min", (json_int_t)k->rows_min,
-                  "rows_max", limit_json(k->rows_max), "elements_max", limit_json(k->k_max), "outputs_max",
-                  limit_json(k->n_max), "uses_min", (json_int_t)k->each_min, "i16", (k->acts & GEMM_ACTS_16) != 0, "i8",
-                  (k->acts & GEMM_ACTS_8) != 0, "sm", k->sm, "refuses", k->refuses, "note", k->note),
+        json_pack("{s:s, s:s, s:s, s:s, s:s?, s:I, s:o, s:o, s:o, s:I, s:o, s:b, s:b, s:i, s:b, s:s?}", "type",
+                  "kernel", "kernel", k->name, "of", of_name(k->of), "formats", gemm_formats_name(k->formats),
+                  "all_formats", k->all < 0 ? NULL : gemm_formats_name((enum gemm_formats)k->all), "rows_min",
+                  (json_int_t)k->rows_min, "rows_max", limit_json(k->rows_max), "elements_max", limit_json(k->k_max),
+                  "outputs_max", limit_json(k->n_max), "uses_min", (json_int_t)k->each_min, "uses_below",
+                  limit_json(k->each_end), "i16", (k->acts & GEMM_ACTS_16) != 0, "i8", (k->acts & GEMM_ACTS_8) != 0,
+                  "sm", k->sm, "refuses", k->refuses, "note", k->note),
         e);
 }
 
@@ -199,6 +200,7 @@ static enum err_code print_choices(const struct bench *b, struct choice c, struc
 
 static enum err_code launch_row(const struct bench *b, const struct gemm_launch *l, struct err *e)
 {
+    static const char *const uses[] = { [GEMM_USES_ANY] = NULL, [GEMM_USES_FEW] = "few", [GEMM_USES_MANY] = "many" };
     const char *bits = l->acts == GEMM_ACTS_8 ? "8" : l->acts == GEMM_ACTS_16 ? "16" : "16, 8";
     char rows[48], launches[32], gpu[16] = "";
 
@@ -211,12 +213,12 @@ static enum err_code launch_row(const struct bench *b, const struct gemm_launch 
                    l->note != NULL ? l->note : "");
     if (!cli_bench_as_json(b))
         return ERR_OK;
-    return cli_json_line(json_pack("{s:s, s:s, s:s?, s:I, s:o, s:b, s:b, s:i, s:s, s:i, s:i, s:b, s:b, s:s?}", "type",
+    return cli_json_line(json_pack("{s:s, s:s, s:s?, s:I, s:o, s:b, s:b, s:i, s:s, s:i, s:i, s:s?, s:s?}", "type",
                                    "launch", "together", gemm_fusion_name(l->fusion), "operations", l->ops, "rows_min",
                                    (json_int_t)l->rows_min, "rows_max", limit_json(l->rows_max), "i16",
                                    (l->acts & GEMM_ACTS_16) != 0, "i8", (l->acts & GEMM_ACTS_8) != 0, "sm", l->sm,
-                                   "kernel", l->kernel, "launches", l->n, "launches_max", l->n + l->more, "each_slice",
-                                   l->sliced, "shared_experts", l->shared, "note", l->note),
+                                   "kernel", l->kernel, "launches", l->n, "launches_max", l->n + l->more, "uses",
+                                   uses[l->uses], "note", l->note),
                          e);
 }
 

@@ -524,14 +524,14 @@ __global__ void __launch_bounds__(32) split_heads(const __grid_constant__ row_ar
 
 size_t cuda_attn_row_ws(const struct node *v)
 {
-    return v->r.n <= R2_16_MAX ? cuda_matmul_ws(v->t[0].ne[0], v->r.n) : 0;
+    return v->r.n <= GEMM_ATTN_ROWS ? cuda_matmul_ws(v->t[0].ne[0], v->r.n) : 0;
 }
 
 bool cuda_attn_row_fits(const struct cuda *c, const struct node *v)
 {
     const struct gemm_attn a = { v->t[0].ne[0] / v->kv.dim_v, v->kv.dim_k, v->kv.dim_v, c->eight };
 
-    return v->r.n <= R2_16_MAX && v->r.all && v->kv.window == 0 && gemm_fuses_attn(&a);
+    return v->r.n <= GEMM_ATTN_ROWS && v->r.all && v->kv.window == 0 && gemm_fuses_attn(&a);
 }
 
 /* A row of every sequence. As many blocks as multiprocessors, or fewer; where each would have two pages, twice as many:

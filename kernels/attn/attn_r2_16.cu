@@ -6,7 +6,7 @@
 #include "kernels/attn/page.cuh"
 #include "kernels/device/fused.cuh"
 
-enum { SPLIT_ROWS = 32 };
+enum { SPLIT_ROWS = GEMM_ATTN_ROWS };
 
 struct page_args : page_chunks {
     attn_args a;

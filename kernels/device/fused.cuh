@@ -67,7 +67,7 @@ static inline bool beside_fits(const struct mv_args *a)
 /* f->rounded gets the rows, f->floats, unless NULL, what they are before. */
 void cuda_fused_round(struct cuda *c, const struct fused_args *f);
 
-/* Up to R2_16_MAX rows: v, convolution; delta rule; gated norm, here rounded; both: its output is floats, too. The
+/* Up to FEW_ROWS rows: v, convolution; delta rule; gated norm, here rounded; both: its output is floats, too. The
  * memory of the convolution is to be moved by a launch after it, which logs the inputs. false: not of these shapes,
  * nothing is launched. */
 bool cuda_fused_gdn(struct cuda *c, const struct node *v, uint8_t *rounded, bool both);

@@ -191,8 +191,8 @@ static int fuse_gdn(struct cuda *c, const struct node *v, int n)
     const struct node *norm = v + 2, *out = v + 3;
     struct fused_args f;
 
-    if (n < 4 || v->op != DEV_OP_conv || v[1].op != DEV_OP_gdn || v[1].t[1].data != v->t[0].data ||
-        v->r.n > R2_16_MAX || read_later(v + 2, n - 2, v->t[0]))
+    if (n < 4 || v->op != DEV_OP_conv || v[1].op != DEV_OP_gdn || v[1].t[1].data != v->t[0].data || v->r.n > FEW_ROWS ||
+        read_later(v + 2, n - 2, v->t[0]))
         return 0;
     const struct tensor o = v[1].t[0];
     if (norm->op != DEV_OP_rms_norm_gated || norm->t[1].data != o.data || !gemm_fuses_width(norm->t[0].ne[0]) ||
@@ -417,6 +417,13 @@ static void adapt_first(struct cuda *c, const struct mixture *x)
         i += cuda_adapt(c, v + i, n - i);
 }
 
+/* More rows than moe_r2_16 has: all experts are here, and nothing is added to them. */
+static bool moe_columns_fit(struct cuda *c, const struct mixture *x)
+{
+    return x->moe->t[1].ne[1] > R2_16_MAX && x->out == NULL && !has_adapters(x) && adapters_fit(x) &&
+           cuda_is_moe_columns(c, x->moe);
+}
+
 /* A mixture of experts, several rows. */
 static int moe_r2_16(struct cuda *c, const struct mixture *x)
 {
@@ -424,8 +431,8 @@ static int moe_r2_16(struct cuda *c, const struct mixture *x)
                                  x->open,  x->add, x->added[2], x->out, x->sum };
     struct fused_args f;
 
-    if (x->moe == NULL || !cuda_is_moe_r2_16(x->moe) || (has_adapters(x) && !adapters_fit(x)) ||
-        (x->glu != NULL && x->gate->t[0].stride != x->up->t[0].stride))
+    if (x->moe == NULL || !(cuda_is_moe_r2_16(x->moe) || moe_columns_fit(c, x)) ||
+        (has_adapters(x) && !adapters_fit(x)) || (x->glu != NULL && x->gate->t[0].stride != x->up->t[0].stride))
         return 0;
     norm_args(c, &f, x->norm);
     add_job(&f, x->router->t[1], x->router->t[0]);
@@ -437,13 +444,16 @@ static int moe_r2_16(struct cuda *c, const struct mixture *x)
     }
     cuda_fused_matvec(c, &f);
     adapt_first(c, x);
-    cuda_moe_r2_16_fused(c, &m);
+    if (x->moe->t[1].ne[1] > R2_16_MAX)
+        cuda_moe_columns_fused(c, &m);
+    else
+        cuda_moe_r2_16_fused(c, &m);
     if (x->tally != NULL)
         cuda_tally(c, x->tally);
     return x->n;
 }
 
-static bool mixture_fits(const struct mixture *x, const struct op_moe &m)
+static bool mixture_fits(const struct cuda *c, const struct mixture *x, const struct op_moe &m)
 {
     const struct op_route &r = x->route->route;
     const struct gemm_mixture asked = { r.n_expert,
@@ -454,7 +464,9 @@ static bool mixture_fits(const struct mixture *x, const struct op_moe &m)
                                         x->glu != NULL ? x->glu->t[0].ne[0] : 0,
                                         m.gate.data != NULL ? m.gate.type : -1,
                                         m.up.type,
-                                        m.down.type };
+                                        m.down.type,
+                                        c->eight,
+                                        c->sm };
 
     return gemm_fuses_mixture(&asked, x->norm->t[0].ne[1]);
 }
@@ -468,7 +480,7 @@ static int fuse_moe(struct cuda *c, const struct node *v, int n)
         return 0;
     const struct op_hand *hand = x.in != NULL ? (const struct op_hand *)x.in->p[1] : NULL;
     const struct op_moe &m = x.moe != NULL ? x.moe->moe : hand->moe; /* of the latter, only what experts are like */
-    if (!mixture_fits(&x, m))
+    if (!mixture_fits(c, &x, m))
         return 0;
     if (v->t[0].ne[1] > 1)
         return moe_r2_16(c, &x);
@@ -650,7 +662,7 @@ static int fuse_attn(struct cuda *c, const struct node *v, int n)
     struct fused_args f;
     struct attention x = {};
 
-    if (v->t[0].ne[1] > R2_16_MAX || !find_attention(c, &x, v, n))
+    if (v->t[0].ne[1] > GEMM_ATTN_ROWS || !find_attention(c, &x, v, n))
         return 0;
     norm_args(c, &f, v);
     add_job(&f, x.q->t[1], x.q->t[0]);
@@ -704,7 +716,7 @@ static const struct {
 /* Launches the first nodes together; how many, or 0. */
 static int fuse(struct cuda *c, const struct node *v, int n)
 {
-    if ((v->op == DEV_OP_conv ? v->r.n : v->t[0].ne[1]) > R2_16_MAX)
+    if ((v->op == DEV_OP_conv ? v->r.n : v->t[0].ne[1]) > FEW_ROWS)
         return 0;
     for (size_t i = 0; i < sizeof fusions / sizeof *fusions; i++) {
         const int k = v->op == fusions[i].first ? fusions[i].fuse(c, v, n) : 0;

@@ -33,7 +33,7 @@ struct span {
     const char *from, *to;
 };
 struct left {
-    struct span part[3 * R2_16_MAX];
+    struct span part[3 * FEW_ROWS];
     int n;
 };
 
@@ -80,7 +80,7 @@ static bool touches_rows(const struct left *l, struct tensor t)
     return false;
 }
 
-/* Some node from v on reads what is in x, up to R2_16_MAX rows or rows without gaps, now. Only rows of floats are asked
+/* Some node from v on reads what is in x, up to FEW_ROWS rows or rows without gaps, now. Only rows of floats are asked
  * about. */
 static bool read_later(const struct node *v, int n, struct tensor x)
 {

@@ -523,6 +523,8 @@ static void one_format(struct cuda *c, struct r2_16_args *f, int type)
             break;
     }
     f->blocks = f->tasks < turn - f->beside ? f->tasks : turn - f->beside;
+    if (f->blocks < f->tasks && f->blocks > f->spans) /* a block keeps its columns */
+        f->blocks -= f->blocks % f->spans;
     f->paired = c->sm_90 && type != QUANT_f32 && in_pairs(f);
     const dim3 grid((unsigned)(f->blocks + f->beside));
     if (nt == 1)

@@ -65,4 +65,10 @@ struct moe_r2_16 {
     const struct node *out, *sum; /* some experts are the host's, and the sum is there; NULL: all are here */
 };
 void cuda_moe_r2_16_fused(struct cuda *c, const struct moe_r2_16 *m);
+/* Up to FEW_ROWS rows from the router's logits on, all of whose experts are here, without adapters, as
+ * moe_r17_columns.cu has them; the rounded rows are there. */
+bool cuda_is_moe_columns(struct cuda *c, const struct node *v);
+void cuda_moe_columns_fused(struct cuda *c, const struct moe_r2_16 *m);
+void cuda_moe_shared(struct cuda *c, const struct moe_r2_16 *m, const uint8_t *rounded); /* its second product */
+void cuda_moe_mix(struct cuda *c, const struct moe_r2_16 *m, const float *out); /* the sum of pairs, and the rest */
 #endif

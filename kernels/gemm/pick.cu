@@ -64,28 +64,6 @@ static void tile_jobs(struct cuda *c, struct mv_args *m,
     }
 }
 
-static struct tensor some_rows(struct tensor x, int64_t from, int64_t n)
-{
-    x.data = (float *)x.data + from * x.stride;
-    x.ne[1] = n;
-    return x;
-}
-
-/* A few more rows than a launch of few rows takes go in slices of equal size: a tile would be mostly empty. */
-static void in_slices(struct cuda *c, const struct job *job, int n, struct tensor x)
-{
-    const int64_t slices = cuda_slices(x.ne[1]);
-    struct job some[JOBS];
-
-    for (int64_t s = 0; s < slices; s++) {
-        const int64_t from = x.ne[1] * s / slices, to = x.ne[1] * (s + 1) / slices;
-
-        for (int i = 0; i < n; i++)
-            some[i] = (struct job){ job[i].w, some_rows(job[i].y, from, to - from) };
-        cuda_matmul(c, some, n, some_rows(x, from, to - from));
-    }
-}
-
 /* The kernel of each job. */
 static void pick_kernels(const struct cuda *c, int kernel[JOBS], const struct job *job, int n, struct tensor x)
 {
@@ -148,11 +126,6 @@ void cuda_matmul(struct cuda *c, const struct job *job, int n, struct tensor x)
     bool quantised = false;
 
     pick_kernels(c, kernel, job, n, x);
-    if (n > 0 && kernel[0] == GEMM_SLICES) {
-        cuda_used(c, GEMM_SLICES);
-        in_slices(c, job, n, x);
-        return;
-    }
     r1_16.k = (int)x.ne[0];
     r1_16.nx = (int)x.ne[1];
     r1_16.x = c->ws;

@@ -12,7 +12,7 @@ struct mv_job {
     int64_t y_stride;
     int n_rows, type, block;
 };
-enum { R2_16_MAX = GEMM_R2_16_MAX }; /* of activations */
+enum { R2_16_MAX = GEMM_R2_16_MAX, FEW_ROWS = GEMM_FEW_ROWS }; /* of activations */
 
 struct mv_args {
     struct mv_job job[JOBS];
@@ -185,11 +185,6 @@ static inline bool cuda_may(const struct cuda *c, int i)
 static inline void cuda_used(struct cuda *c, int i)
 {
     c->used |= (uint64_t)1 << i;
-}
-/* How many slices of at most R2_16_MAX rows these rows make; 0: none, they fit one launch or are enough for tiles. */
-static inline int64_t cuda_slices(int64_t rows)
-{
-    return rows > R2_16_MAX && rows <= GEMM_SLICED_ROWS ? (rows + R2_16_MAX - 1) / R2_16_MAX : 0;
 }
 void cuda_float(struct cuda *c, int kernel, struct tensor w, struct tensor y, struct tensor x); /* gemm/gemm_float.cu */
 void cuda_rare(struct cuda *c, struct tensor w, struct tensor y, const uint8_t *x, int nx);     /* gemm/gemv_rare.cu */

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* moe_r17.cu - mixture of experts for 17 and more tokens: sorts (expert, token) pairs by expert, then grouped GEMM. */
+#include <algorithm>
+
 #include "kernels/adapt/adapt.cuh"
 #include "kernels/gemm/acts_a8_wgmma.cuh"
 #include "kernels/gemm/gemm_r2_16.cuh"
 #include "kernels/device/fused.cuh"
 #include "kernels/gemm/gemm_r17_mma.cuh"
 #include "kernels/gemm/acts_a16_wgmma.cuh"
+#include "kernels/moe/moe_r17_columns.cuh"
+#include "kernels/moe/pick_experts_block.cuh"
 
 enum { SHARE = 4, GRID_Y = 65535 }; /* pairs of a chunk, in other formats */
 static_assert((int)R64_A16_COLUMNS == (int)TILE_COLUMNS, "chunks serve both");
@@ -41,6 +45,24 @@ template <class F> static __device__ __forceinline__ void each_pair(const int *i
     }
 }
 
+/* Gives the n uses of matrix e their place in the list, and equal chunks. */
+static __device__ __forceinline__ void cut_uses(const expert_list &to, int e, int n, int share, int *first, int *chunks,
+                                                int *used)
+{
+    const int parts = (n + share - 1) / share;
+
+    if (n == 0)
+        return;
+    int at = atomicAdd(chunks, parts), from = atomicAdd(used, n);
+    first[e] = from;
+    for (int i = 0; i < parts; i++) {
+        const int here = n / parts + (i < n % parts);
+
+        to.chunk[at++] = (expert_chunk){ e, from, here };
+        from += here;
+    }
+}
+
 /* Lists the pairs by their expert's matrix, by one block; far: room for counts, where they are many. The order of
  * experts and of pairs within one decides only who shares reads. */
 __global__ void __launch_bounds__(1024)
@@ -57,15 +79,97 @@ __global__ void __launch_bounds__(1024)
     __syncthreads();
     each_pair(id, slot, pairs, [=](int, int e) { atomicAdd(count + e, 1); });
     __syncthreads();
-    for (int e = threadIdx.x; e < n_expert; e += blockDim.x) {
-        int n = count[e], at = n > 0 ? atomicAdd(&chunks, (n + share - 1) / share) : 0;
-
-        first[e] = n > 0 ? atomicAdd(&used, n) : 0;
-        for (int i = 0; i < n; i += share)
-            to.chunk[at++] = (expert_chunk){ e, first[e] + i, n - i < share ? n - i : share };
-    }
+    for (int e = threadIdx.x; e < n_expert; e += blockDim.x)
+        cut_uses(to, e, count[e], share, first, &chunks, &used);
     __syncthreads();
     each_pair(id, slot, pairs, [=](int p, int e) { to.list[atomicAdd(first + e, 1)] = p; });
+    if (threadIdx.x == 0)
+        *to.n_chunk = chunks;
+}
+
+/* A row's choice, by a warp, in the order of operations of moe/router.cu; chosen: the experts, which are kept, too. A
+ * lane has EACH of them, side by side. */
+template <int EACH> static __device__ __forceinline__ void choose_warp(const choice_args &a, int row, int *chosen)
+{
+    const struct op_route &r = a.r;
+    const int lane = threadIdx.x & 31;
+    const float *logits = a.logits + row * a.ls;
+    uint32_t key[EACH];
+    float top = -CUDART_INF_F, divisor = 0.0f, p = 0.0f, sum = 0.0f;
+
+#pragma unroll
+    for (int j = 0; j < EACH; j++) {
+        const int e = lane * EACH + j;
+        const float v = e < r.n_expert ? logits[e] : -CUDART_INF_F, score = r.sigmoid ? sigmoid(v) : v;
+
+        top = fmaxf(top, v);
+        key[j] = e < r.n_expert ? key_of(score + (r.bias == NULL ? 0.0f : r.bias[e])) : 0;
+    }
+    pick_best<EACH>(key, r.n_used, chosen);
+    if (!r.sigmoid) {
+#pragma unroll
+        for (int half = 16; half > 0; half /= 2)
+            top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, half));
+#pragma unroll 1
+        for (int e = lane; e < r.n_expert; e += 32)
+            divisor += expf(logits[e] - top);
+        divisor = warp_sum(divisor);
+    }
+    const int expert = chosen[min(lane, r.n_used - 1)];
+    if (lane < r.n_used)
+        p = r.sigmoid ? sigmoid(logits[expert]) : __fdiv_rn(expf(logits[expert] - top), divisor);
+#pragma unroll 1
+    for (int k = 0; k < r.n_used; k++)
+        sum += __shfl_sync(0xffffffffu, p, k);
+    p = r.normalise ? __fdiv_rn(p, fmaxf(sum, 0x1p-14f)) : p;
+    if (lane < r.n_used) {
+        a.weight[row * a.ws + lane] = __fmul_rn(p, r.scale);
+        a.expert[row * r.n_used + lane] = expert;
+    }
+}
+
+/* First products of the shared expert, [row]; gate NULL: there is none; rounded. */
+struct shared_gates {
+    const float *gate, *up;
+    uint8_t *rounded;
+    int64_t stride;
+    int ff;
+};
+
+/* The choices of up to FEW_ROWS rows, and their pairs listed as list_pairs() has them, by the first block; the next
+ * ones activate a row of the shared expert each. */
+template <int EACH, bool EIGHT>
+__global__ void __launch_bounds__(1024)
+    choose_pairs(const __grid_constant__ choice_args a, int rows, int share, expert_list to, shared_gates s)
+{
+    enum { MANY = EIGHT ? SHARED_SCALE : 1 };
+    __shared__ int chosen[FEW_ROWS * CHOICE_USED], count[CHOICE_EXPERTS], first[CHOICE_EXPERTS], chunks, used;
+    const int pairs = rows * a.r.n_used;
+
+    wait_for_inputs();
+    if (blockIdx.x > 0) {
+        const int row = (int)blockIdx.x - 1;
+
+        for (int unit = (int)threadIdx.x / 32 * MANY; unit < s.ff / 32; unit += 32 * MANY)
+            round_gates<EIGHT>(s.rounded + row * x_row_bytes(s.ff), s.gate + row * s.stride, s.up + row * s.stride,
+                               s.ff / 32, unit);
+        return;
+    }
+    for (int row = threadIdx.x / 32; row < rows; row += 32)
+        choose_warp<EACH>(a, row, chosen + row * a.r.n_used);
+    if (threadIdx.x < CHOICE_EXPERTS)
+        count[threadIdx.x] = 0;
+    if (threadIdx.x == 0)
+        chunks = used = 0;
+    __syncthreads();
+    for (int p = threadIdx.x; p < pairs; p += 1024)
+        atomicAdd(count + chosen[p], 1);
+    __syncthreads();
+    if ((int)threadIdx.x < a.r.n_expert)
+        cut_uses(to, threadIdx.x, count[threadIdx.x], share, first, &chunks, &used);
+    __syncthreads();
+    for (int p = threadIdx.x; p < pairs; p += 1024)
+        to.list[atomicAdd(first + chosen[p], 1)] = p;
     if (threadIdx.x == 0)
         *to.n_chunk = chunks;
 }
@@ -161,11 +265,12 @@ __global__ void mix_experts(float *y, int64_t ys, const float *weight, int64_t w
 
 /* Working memory, cut up. */
 struct space {
-    uint8_t *xq, *hq;
+    uint8_t *xq, *hq, *shared; /* shared: of the shared expert, no longer than those of x */
     float *gate, *hid, *out;
     int *far;
     expert_list to;
     int share, most; /* pairs of a chunk; most chunks */
+    int columns;     /* share, where chunks are those of moe_r17_columns.cu; or 0 */
     bool for_wgmma;  /* rounded rows are those of gemm/gemm_r64_a16_wgmma.cuh, or of gemm/gemm_r64_a8_wgmma.cuh */
     size_t bytes;
     int types[3]; /* of all matrices */
@@ -179,7 +284,7 @@ static int kernel_for(const struct space *s, int type)
 
     p.type = type;
     p.types = s->types;
-    return gemm_pick(&p, GEMM_EXPERTS_R64_A8_WGMMA);
+    return gemm_pick(&p, s->columns > 0 ? GEMM_EXPERTS_R17_COLUMNS : GEMM_EXPERTS_R64_A8_WGMMA);
 }
 
 /* All products, or none: the chunks are as wide for all. */
@@ -198,9 +303,14 @@ static bool on_tiles(const struct op_moe &a, int64_t rows)
 static size_t rounded_bytes(bool for_wgmma, int64_t k, int64_t n, int64_t places)
 {
     const size_t a8 = for_wgmma ? r64_a8_bytes(k, n) : r17_a8_bytes(k, n);
-    const size_t other = for_wgmma ? r64_a16_bytes(k, places) : (size_t)(x_row_bytes(k) * n);
+    const size_t plain = (size_t)(x_row_bytes(k) * n), a16 = for_wgmma ? r64_a16_bytes(k, places) : 0;
 
-    return a8 > other ? a8 : other;
+    return std::max({ a8, plain, a16 });
+}
+
+static int most_chunks(int64_t pairs, int64_t n_expert, int share)
+{
+    return (int)(pairs < pairs / share + n_expert ? pairs : pairs / share + n_expert);
 }
 
 static struct space cut_space(const struct node *v, unsigned char *at)
@@ -217,17 +327,20 @@ static struct space cut_space(const struct node *v, unsigned char *at)
     };
 
     s.share = on_tiles(a, n) ? (int)TILE_COLUMNS : (int)SHARE;
-    s.most = (int)(pairs < pairs / s.share + n_expert ? pairs : pairs / s.share + n_expert);
+    s.most = most_chunks(pairs, n_expert, s.share);
     s.for_wgmma = s.share == R64_A16_COLUMNS && pairs >= GEMM_R64_PAIRS * n_expert && all_of(a, GEMM_FORMATS_A16);
     s.xq = (uint8_t *)take(rounded_bytes(s.for_wgmma, a.up.ne[0], n, n));
     s.hq = (uint8_t *)take(rounded_bytes(s.for_wgmma, ff, pairs, (int64_t)s.most * R64_A16_COLUMNS));
+    if (n <= FEW_ROWS)
+        s.shared = (uint8_t *)take((size_t)(x_row_bytes(a.up.ne[0]) * n));
     s.gate = (float *)take((size_t)(pairs * ff) * sizeof(float));
     s.hid = (float *)take((size_t)(pairs * ff) * sizeof(float));
     s.out = (float *)take((size_t)(pairs * a.down.ne[1]) * sizeof(float));
     s.far = (int *)take(2 * (size_t)n_expert * sizeof(int));
     s.to.list = (int *)take((size_t)pairs * sizeof(int));
     s.to.n_chunk = (int *)take(sizeof(int));
-    s.to.chunk = (expert_chunk *)take((size_t)(s.most + 1) * sizeof(expert_chunk));
+    s.to.chunk =
+        (expert_chunk *)take((size_t)(most_chunks(pairs, n_expert, MOE_COLUMNS_LEAST) + 1) * sizeof(expert_chunk));
     s.bytes = used;
     s.types[s.product.n_types++] = a.up.type;
     s.types[s.product.n_types++] = a.down.type;
@@ -244,7 +357,7 @@ size_t cuda_moe_ws(const struct node *v)
 {
     const size_t r2_16 = cuda_moe_r2_16_ws(v), r17 = cut_space(v, NULL).bytes;
 
-    return v->t[1].ne[1] <= GEMM_SLICED_ROWS && r2_16 > r17 ? r2_16 : r17;
+    return v->t[1].ne[1] <= R2_16_MAX && r2_16 > r17 ? r2_16 : r17;
 }
 
 static void expert_product(struct cuda *c, const struct space *s, const struct node *v, struct tensor w,
@@ -303,12 +416,17 @@ static struct mv_job job_of(struct tensor w, float *y, int64_t y_stride)
     };
 }
 
-static void launch_tiles(struct cuda *c, const struct space *s, struct tile_args *a)
+/* second: chunks were made before the launch before. */
+static void launch_tiles(struct cuda *c, const struct space *s, struct tile_args *a, bool second)
 {
     const int kernel = kernel_for(s, a->job[0].type);
 
     cuda_used(c, kernel);
     switch (kernel) {
+    case GEMM_EXPERTS_R17_COLUMNS:
+    case GEMM_EXPERTS_R17_COLUMNS_A16:
+        cuda_expert_columns(c, a, s->columns, s->most, second);
+        break;
     case GEMM_EXPERTS_R64_A8_WGMMA:
         cuda_r64_a8(c, a, s->most);
         break;
@@ -352,21 +470,22 @@ static enum tile_out first_products(const struct cuda *c, const struct space *s,
         return TILE_FLOATS;
     if (!c->eight)
         return TILE_ACT_ROUNDED;
-    return kernel_for(s, m.up.type) == GEMM_EXPERTS_R64_A8_WGMMA ? TILE_ACT : TILE_FLOATS;
+    return s->columns > 0 || kernel_for(s, m.up.type) == GEMM_EXPERTS_R64_A8_WGMMA ? TILE_ACT : TILE_FLOATS;
 }
 
 static void one_product(struct cuda *c, const struct space *s, struct tile_args *a, struct tensor w, float *y,
-                        int64_t stride)
+                        int64_t stride, bool second)
 {
     a->n = 1;
     a->job[0] = job_of(w, y, stride);
     a->out = TILE_FLOATS;
     a->expert_bytes = w.pitch * quant_row_bytes(w.type, w.ne[0]);
-    launch_tiles(c, s, a);
+    launch_tiles(c, s, a, second);
 }
 
-/* Gate, up, activation and rounding, at once where they can be; then down. */
-static void moe_tiles(struct cuda *c, const struct space *s, const struct node *v, float *out, int64_t out_stride)
+/* Gate, up, activation and rounding, at once where they can be; then down. rounded: the rows of x are. */
+static void moe_tiles(struct cuda *c, const struct space *s, const struct node *v, float *out, int64_t out_stride,
+                      bool rounded)
 {
     const struct op_moe &m = v->moe;
     const int64_t pairs = v->t[1].ne[1] * m.n_used, ff = m.up.ne[1];
@@ -374,7 +493,8 @@ static void moe_tiles(struct cuda *c, const struct space *s, const struct node *
     const enum tile_out first = first_products(c, s, m, adapted(v));
     struct tile_args a = {};
 
-    round_for(c, s, s->xq, m.up.type, v->t[1], NULL, NULL);
+    if (!rounded)
+        round_for(c, s, s->xq, m.up.type, v->t[1], NULL, NULL);
     a.k = (int)m.up.ne[0];
     a.x = s->xq;
     a.x_bytes = x_row_bytes(a.k);
@@ -392,13 +512,13 @@ static void moe_tiles(struct cuda *c, const struct space *s, const struct node *
         a.out = first;
         a.act = m.act;
         a.rounded = s->hq;
-        launch_tiles(c, s, &a);
+        launch_tiles(c, s, &a, false);
     } else {
-        one_product(c, s, &a, m.up, s->hid, ff);
+        one_product(c, s, &a, m.up, s->hid, ff, false);
         if (gated && kernel_for(s, m.gate.type) != kernel_for(s, m.up.type))
             round_for(c, s, s->xq, m.gate.type, v->t[1], NULL, NULL);
         if (gated)
-            one_product(c, s, &a, m.gate, s->gate, ff);
+            one_product(c, s, &a, m.gate, s->gate, ff, false);
         cuda_activate(c, v, s->hid, gated ? s->gate : NULL);
     }
     a.gather = first != TILE_ACT_ROUNDED;
@@ -409,62 +529,85 @@ static void moe_tiles(struct cuda *c, const struct space *s, const struct node *
     a.x = s->hq;
     a.x_bytes = x_row_bytes(a.k);
     a.div = 1;
-    one_product(c, s, &a, m.down, out, out_stride);
+    one_product(c, s, &a, m.down, out, out_stride, true);
     cuda_adapt_down(c, v, out, out_stride, s->hid);
 }
 
-/* Rows from, from + 1 .. of a mixture. */
-static struct node some_rows(const struct node *v, int64_t from, int64_t n)
+/* Whether chunks of few columns are for these matrices. */
+static void choose_columns(struct cuda *c, struct space *s, const struct op_moe &m)
 {
-    struct node some = *v;
-
-    for (int i = 0; i < 2; i++) {
-        const int64_t each = i == 0 && v->op == DEV_OP_moe_pairs ? v->moe.n_used : 1;
-
-        some.t[i].data = (float *)v->t[i].data + from * each * v->t[i].stride;
-        some.t[i].ne[1] = n * each;
-    }
-    if (adapted(v))
-        some.p[3] = (const struct adapt_term *)v->p[3] + from * v->i[0];
-    some.moe.expert += from * v->moe.n_used;
-    some.moe.weight.data = (float *)v->moe.weight.data + from * v->moe.weight.stride;
-    some.moe.weight.ne[1] = n;
-    return some;
+    s->columns = on_tiles(m, s->product.rows) ? cuda_moe_columns(c, &m, s->product.pairs) : 0;
+    for (int i = 0; i < s->product.n_types && s->columns > 0; i++)
+        if (kernel_for(s, s->types[i]) > GEMM_EXPERTS_R17_COLUMNS_A16)
+            s->columns = 0;
+    if (s->columns == 0)
+        return;
+    s->share = s->columns;
+    s->most = most_chunks(s->product.pairs, s->product.n_expert, s->share);
 }
 
-static bool moe_in_slices(struct cuda *c, const struct node *v)
+static struct space open_space(struct cuda *c, const struct node *v)
 {
-    const int64_t rows = v->t[1].ne[1], slices = cuda_slices(rows);
+    struct space s = cut_space(v, c->ws);
 
-    for (int64_t s = 0; s < slices; s++) {
-        const int64_t from = rows * s / slices;
-        const struct node some = some_rows(v, from, rows * (s + 1) / slices - from);
+    s.product.eight = c->eight;
+    s.product.sm = c->sm;
+    s.product.only = c->only;
+    choose_columns(c, &s, v->moe);
+    return s;
+}
 
-        if (!cuda_is_moe_r2_16(&some))
-            return false;
-        cuda_moe_r2_16(c, &some);
-    }
-    return slices > 0;
+static void sort_pairs(struct cuda *c, const struct space *s, const struct op_moe &a)
+{
+    LAUNCH(c, list_pairs, 1, 1024, 0, a.expert, a.slot, (int)s->product.pairs, (int)a.up.ne[2], s->share, s->far,
+           s->to);
+}
+
+bool cuda_is_moe_columns(struct cuda *c, const struct node *v)
+{
+    return open_space(c, v).columns > 0;
+}
+
+void cuda_moe_columns_fused(struct cuda *c, const struct moe_r2_16 *m)
+{
+    const struct node *v = m->moe;
+    const struct space s = open_space(c, v);
+
+    const struct tensor &logits = m->route->t[1], &weight = m->route->t[0];
+    const choice_args choice = { (const float *)logits.data, logits.stride,       weight.stride, m->route->route,
+                                 (int *)m->route->out,       (float *)weight.data };
+    const bool few = choice.r.n_expert <= CHOICE_EXPERTS / 2;
+    const auto choose =
+        c->eight ? (few ? choose_pairs<CHOICE_EXPERTS / 64, true> : choose_pairs<CHOICE_EXPERTS / 32, true>)
+                 : (few ? choose_pairs<CHOICE_EXPERTS / 64, false> : choose_pairs<CHOICE_EXPERTS / 32, false>);
+    const int rows = (int)v->t[1].ne[1];
+    shared_gates shared = {};
+
+    if (m->sh_down != NULL)
+        shared = { (const float *)m->sh_gate->t[0].data, (const float *)m->sh_up->t[0].data, s.shared,
+                   m->sh_up->t[0].stride, (int)m->sh_up->t[0].ne[0] };
+    launch_early(c, "choose_pairs", choose, dim3(1 + (m->sh_down != NULL ? (unsigned)rows : 0)), 1024, 0, choice, rows,
+                 s.share, s.to, shared);
+    if (m->sh_down != NULL)
+        cuda_moe_shared(c, m, s.shared);
+    moe_tiles(c, &s, v, s.out, v->moe.down.ne[1], true);
+    cuda_moe_mix(c, m, s.out);
 }
 
 void cuda_moe(struct cuda *c, const struct node *v)
 {
-    if (cuda_may(c, GEMM_EXPERTS_R2_16) && (moe_in_slices(c, v) || cuda_is_moe_r2_16(v))) {
-        if (cuda_slices(v->t[1].ne[1]) == 0)
-            cuda_moe_r2_16(c, v);
+    if (cuda_may(c, GEMM_EXPERTS_R2_16) && cuda_is_moe_r2_16(v)) {
+        cuda_moe_r2_16(c, v);
         cuda_used(c, GEMM_EXPERTS_R2_16);
         return;
     }
     const struct op_moe &a = v->moe;
     const struct tensor &y = v->t[0], &x = v->t[1];
-    struct space s = cut_space(v, c->ws);
+    struct space s = open_space(c, v);
     int64_t pairs = x.ne[1] * a.n_used, ff = a.up.ne[1];
     struct tensor hid = { QUANT_f32, { ff, pairs, 1 }, ff, 0, s.hid, false, 0, 0 };
     bool gated = a.gate.data != NULL, sum = v->op == DEV_OP_moe;
 
-    s.product.eight = c->eight;
-    s.product.sm = c->sm;
-    s.product.only = c->only;
     int on_a8 = 0;
     s.for_wgmma = false;
     for (int i = 0; i < s.product.n_types; i++) {
@@ -479,11 +622,11 @@ void cuda_moe(struct cuda *c, const struct node *v)
     int64_t out_stride = sum ? y.ne[0] : y.stride;
 
     if (x.ne[1] > 1)
-        LAUNCH(c, list_pairs, 1, 1024, 0, a.expert, a.slot, (int)pairs, (int)a.up.ne[2], s.share, s.far, s.to);
+        sort_pairs(c, &s, a);
     else
         s.most = a.n_used;
     if (on_tiles(a, x.ne[1])) {
-        moe_tiles(c, &s, v, out, out_stride);
+        moe_tiles(c, &s, v, out, out_stride, false);
     } else {
         if (!is_plain(a.up.type) || (gated && !is_plain(a.gate.type)))
             cuda_quantise(c, s.xq, x);

@@ -5,6 +5,7 @@
  * share the reads of the expert's weights. */
 #ifndef KERNELS_MOE_MOE_R17_CUH
 #define KERNELS_MOE_MOE_R17_CUH
+#include "kernels/common/math.cuh"
 #include "kernels/gemm/pick.cuh"
 
 struct expert_chunk {
@@ -27,6 +28,36 @@ struct expert_args {
     int base, most; /* first chunk, and how many, of a launch */
     bool eight;     /* how x is rounded */
 };
+
+/* act(in) up */
+static __device__ __forceinline__ float activated(int how, float in, float up)
+{
+    const float pos = fmaxf(in, 0.0f);
+
+    return __fmul_rn(how == OP_SILU ? silu(in) : __fmul_rn(pos, pos), up);
+}
+
+/* silu(gate) up of a unit of a row of `units`, rounded, by a warp; of EIGHT bits of the four that share a scale. */
+enum { SHARED_SCALE = 4 };
+template <bool EIGHT>
+static __device__ __forceinline__ void round_gates(uint8_t *rounded, const float *gate, const float *up, int units,
+                                                   int unit)
+{
+    enum { MANY = EIGHT ? SHARED_SCALE : 1 };
+    const int at = unit * 32 + threadIdx.x % 32;
+    float v[MANY];
+    uint32_t top = 0;
+
+#pragma unroll
+    for (int j = 0; j < MANY; j++) {
+        v[j] = unit + j < units ? activated(OP_SILU, gate[at + j * 32], up[at + j * 32]) : 0.0f;
+        top = max(top, unit_top(v[j]));
+    }
+#pragma unroll
+    for (int j = 0; j < MANY; j++)
+        if (unit + j < units)
+            round_unit(rounded, units, v[j], unit + j, top, EIGHT);
+}
 
 static __device__ __forceinline__ bool chunk_of(const expert_args &a, int i, expert_chunk &c)
 {

@@ -370,6 +370,52 @@ void cuda_moe_r2_16(struct cuda *c, const struct node *v)
         cuda_mix(c, y, m.weight, s.out, y.ne[0]);
 }
 
+void cuda_moe_mix(struct cuda *c, const struct moe_r2_16 *m, const float *out)
+{
+    const struct tensor &y = m->moe->t[0], &weight = m->route->t[0];
+    mix_args a = {};
+
+    a.out = out;
+    a.os = m->moe->moe.down.ne[1];
+    a.n_used = m->moe->moe.n_used;
+    a.n = (int)a.os;
+    a.weight = (const float *)weight.data;
+    a.ws = weight.stride;
+    a.y = (float *)y.data;
+    a.ys = y.stride;
+    if (m->sh_down != NULL) {
+        a.shared = (const float *)m->sh_down->t[0].data;
+        a.ss = m->sh_down->t[0].stride;
+    }
+    if (m->open != NULL) {
+        a.open = (const float *)m->open->t[0].data;
+        a.ps = m->open->t[0].stride;
+    }
+    if (m->add != NULL) {
+        a.res = (float *)m->add->t[0].data;
+        a.rs = m->add->t[0].stride;
+        a.scale = m->add->f[0];
+    }
+    launch_early(c, "mix_rows", mix_rows, dim3((unsigned)ceil_div(a.n, 256), (unsigned)y.ne[1]), 256, 0, a);
+}
+
+void cuda_moe_shared(struct cuda *c, const struct moe_r2_16 *m, const uint8_t *rounded)
+{
+    const struct tensor &w = m->sh_down->t[1], &y = m->sh_down->t[0];
+    struct fused_args f = {};
+
+    f.mode = IN_ROUNDED;
+    f.a.x = rounded;
+    f.a.k = (int)w.ne[0];
+    f.a.nx = (int)y.ne[1];
+    f.a.eight = c->eight;
+    f.a.tab = c->tab;
+    f.a.job[f.a.n++] = (struct mv_job){
+        (const uint8_t *)w.data, quant_row_bytes(w.type, w.ne[0]), (float *)y.data, y.stride, (int)w.ne[1], w.type, 0
+    };
+    cuda_fused_matvec(c, &f);
+}
+
 /* The shared expert's second product, in a launch of its own, with what adapters add. */
 static void shared_apart(struct cuda *c, const struct moe_r2_16 *m, const struct space &s, int rows)
 {
@@ -386,19 +432,16 @@ static void shared_apart(struct cuda *c, const struct moe_r2_16 *m, const struct
 }
 
 /* With adapters of the routed experts, whose outputs go to memory. */
-static void second_adapted(struct cuda *c, const struct moe_r2_16 *m, const struct space &s, int rows,
-                           const struct down_args &sum)
+static void second_adapted(struct cuda *c, const struct moe_r2_16 *m, const struct space &s, int rows)
 {
     const struct op_moe &a = m->moe->moe;
     struct down_args d = down_of(a, a.down, s.hq);
-    const mix_args mix = { s.out,  sum.weight, sum.shared, sum.open, sum.y,     sum.res,  a.down.ne[1],     sum.ws,
-                           sum.ss, sum.ps,     sum.ys,     sum.rs,   sum.scale, a.n_used, (int)a.down.ne[1] };
 
     d.out = s.out;
     d.os = a.down.ne[1];
     launch_down(c, &d, rows);
     cuda_adapt_down(c, m->moe, s.out, d.os, s.hid);
-    launch_early(c, "mix_rows", mix_rows, dim3((unsigned)ceil_div(mix.n, 256), (unsigned)rows), 256, 0, mix);
+    cuda_moe_mix(c, m, s.out);
 }
 
 /* The shared expert is computed in the same launch if its format is that of the others and no adapter comes between. */
@@ -433,7 +476,7 @@ static void second_products(struct cuda *c, const struct moe_r2_16 *m, const str
         d.scale = m->add->f[0];
     }
     if (adapted(m->moe))
-        second_adapted(c, m, s, rows, d);
+        second_adapted(c, m, s, rows);
     else
         launch_down(c, &d, rows);
 }

@@ -12,13 +12,6 @@ enum { UP_WARPS = 8, DOWN_WARPS = 9, BLOCKS = 2 /* a multiprocessor */, BLOCK_SM
 enum { UP_COPIES = 4 /* of what a format looks up */ };
 enum { MOST_STRIPS = 16, MOST_TASKS = 8, UNIT = 2 * STRIP, SHARE = 4 /* units that have a scale of 8 bits */ };
 
-static __device__ __forceinline__ float activated(int how, float in, float up)
-{
-    const float pos = fmaxf(in, 0.0f);
-
-    return __fmul_rn(how == OP_SILU ? silu(in) : __fmul_rn(pos, pos), up);
-}
-
 /* The matrix of an expert; -1: it is not here. */
 static __device__ __forceinline__ int matrix_of(const int *slot, int expert)
 {

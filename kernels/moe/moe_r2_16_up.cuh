@@ -29,27 +29,17 @@ struct up_args {
  * EIGHT: of the keepers, as others would come late to their first weights. */
 template <bool EIGHT> static __device__ __forceinline__ void round_shared(const up_args &a)
 {
-    enum { MANY = EIGHT ? SHARE : 1 };
+    enum { MANY = EIGHT ? SHARED_SCALE : 1 };
     const int units = a.sh_ff / UNIT, groups = (units + MANY - 1) / MANY, warps = blockDim.x / 32;
     const int blocks = EIGHT ? a.keepers : gridDim.x - a.keepers, warp = warps - 1 - threadIdx.x / 32;
     const int number = EIGHT ? blockIdx.x : blockIdx.x - a.keepers;
 
 #pragma unroll 1
     for (int i = warp * blocks + number; i < a.rows * groups; i += blocks * warps) {
-        const int row = i / groups, unit = (i - row * groups) * MANY;
-        const int64_t at = row * a.sh_stride + unit * UNIT + threadIdx.x % 32;
-        float v[MANY];
-        uint32_t top = 0;
+        const int row = i / groups;
 
-#pragma unroll
-        for (int j = 0; j < MANY; j++) {
-            v[j] = unit + j < units ? activated(OP_SILU, a.sh_gate[at + j * UNIT], a.sh_up[at + j * UNIT]) : 0.0f;
-            top = max(top, unit_top(v[j]));
-        }
-#pragma unroll
-        for (int j = 0; j < MANY; j++)
-            if (unit + j < units)
-                round_unit(a.sh_rounded + row * x_row_bytes(a.sh_ff), units, v[j], unit + j, top, EIGHT);
+        round_gates<EIGHT>(a.sh_rounded + row * x_row_bytes(a.sh_ff), a.sh_gate + row * a.sh_stride,
+                           a.sh_up + row * a.sh_stride, units, (i - row * groups) * MANY);
     }
 }
 

@@ -85,7 +85,7 @@ template <int DIM, int COLS> struct row_space {
  * of these rows in the step. */
 struct block_space {
     uint64_t full[SEQS], done[SEQS];
-    int n_seq, slot[SEQS], first[SEQS + 1], draft[SEQS], again[SEQS + 1], row[R2_16_MAX];
+    int n_seq, slot[SEQS], first[SEQS + 1], draft[SEQS], again[SEQS + 1], row[FEW_ROWS];
 };
 
 /* The parts of shared memory, in this order: each sequence's S and kept inputs of its convolution, what the block
@@ -110,10 +110,10 @@ static __host__ __device__ __forceinline__ spaces<DIM, COLS> cut_spaces(uint8_t 
     return s;
 }
 
-/* What a thread has of its own; alpha and beta of its row come with the inputs. */
+/* What a thread has of its own. */
 struct row_own {
     int channel; /* -1: none */
-    float taps[TAPS], dt_bias, decay, alpha, beta;
+    float taps[TAPS], dt_bias, decay;
 };
 
 /* Which rows of which sequences are the block's; false: none. */
@@ -226,12 +226,12 @@ static __device__ __forceinline__ void load_own(row_own &own, const row_args &a,
     }
     own.dt_bias = a.dt_bias[h];
     own.decay = a.a[h];
-    own.alpha = own.beta = 0.0f;
 }
 
 /* Channels of n rows and of those that are computed again, and gates. */
 template <int DIM, int COLS, bool EIGHT>
-static __device__ __forceinline__ void convolve(const spaces<DIM, COLS> &s, row_own &own, const row_args &a, int n)
+static __device__ __forceinline__ void convolve(const spaces<DIM, COLS> &s, const row_own &own, const row_args &a,
+                                                int n)
 {
     enum { PITCH = sizeof(row_space<DIM, COLS>) / sizeof(float), STATE = shape<DIM, COLS>::STATE_WARPS * 32 };
     enum { AGAIN_PITCH = sizeof(again_space<DIM, COLS>) / sizeof(float) };
@@ -254,11 +254,10 @@ static __device__ __forceinline__ void convolve(const spaces<DIM, COLS> &s, row_
             copy4(rows[i].gate + column, a.z + row * a.z_stride + h * DIM + column);
         }
     }
-    if (values && own_value < n) {
-        const int row = b->row[own_value];
-
-        own.alpha = a.alpha[row * a.alpha_stride + h];
-        own.beta = a.beta[row * a.beta_stride + h];
+#pragma unroll 1
+    for (int i = values ? own_value : n; i < n; i += COLS) {
+        copy4(&rows[i].a.decay, a.alpha + b->row[i] * a.alpha_stride + h);
+        copy4(&rows[i].a.beta, a.beta + b->row[i] * a.beta_stride + h);
     }
     copy_end();
     copy_wait<0>();
@@ -315,10 +314,9 @@ static __device__ __forceinline__ void normalise(const spaces<DIM, COLS> &s, con
 #pragma unroll 1
         for (int i = own_value; i < n + again; i += COLS) {
             again_space<DIM, COLS> *r = i < n ? &s.rows[i].a : s.again + i - n;
-            const float alpha = i < n ? own.alpha : r->decay, beta = i < n ? own.beta : r->beta;
 
-            r->decay = expf(__fmul_rn(own.decay, softplus(__fadd_rn(alpha, own.dt_bias))));
-            r->beta = sigmoid(beta);
+            r->decay = expf(__fmul_rn(own.decay, softplus(__fadd_rn(r->decay, own.dt_bias))));
+            r->beta = sigmoid(r->beta);
         }
         return;
     }
@@ -642,7 +640,7 @@ bool cuda_fused_gdn(struct cuda *c, const struct node *v, uint8_t *rounded, bool
     };
     row_args a = {};
 
-    if (!gemm_fuses_delta(&asked) || gdn->r.n > R2_16_MAX || !gdn->r.all)
+    if (!gemm_fuses_delta(&asked) || gdn->r.n > FEW_ROWS || !gdn->r.all)
         return false;
     a.in = (const float *)conv->t[1].data;
     a.in_stride = (int)conv->t[1].stride;

@@ -52,10 +52,12 @@ bool gemm_knows(int type); /* it is in one of them: a GPU has kernels for it */
 const char *gemm_formats_name(enum gemm_formats f);
 
 enum {
-    GEMM_R2_16_MAX = 16,   /* of activations, the most of a launch of gemm_r2_16 */
-    GEMM_SLICED_ROWS = 48, /* the most that go in slices of 16; for 64, tiles were faster for two of three mixes */
-    GEMM_R64_ROWS = 64,    /* from here on wgmma pays */
-    GEMM_R64_PAIRS = 8,    /* the same of experts: uses of one, on average */
+    GEMM_R2_16_MAX = 16, /* rows of activations, the most of a launch of moe_r2_16 */
+    GEMM_FEW_ROWS = 64,  /* the most of a launch of gemm_r2_16, and of operations that share launches */
+    GEMM_ATTN_ROWS = 32, /* the same of attention, which has partial sums for each */
+    GEMM_R64_ROWS = 64,  /* from here on wgmma pays */
+    GEMM_R64_PAIRS = 8,  /* the same of experts: uses of one, on average */
+    GEMM_FEW_PAIRS = 24, /* with 16 bits on sm_90 from here on */
     GEMM_FUSED_LONGEST =
         8192, /* elements of a row in gemv_r1_fused: at most 16 threads share a sum, 512 elements each */
 };
@@ -67,7 +69,6 @@ enum gemm_index {
     GEMM_FLOAT_ROWS,
     GEMM_FLOAT_OUTPUT,
     GEMM_FLOAT_TILES,
-    GEMM_SLICES,
     GEMM_R1_FUSED,
     GEMM_R2_16_LARGE,
     GEMM_R2_16_RESIDENT,
@@ -78,6 +79,8 @@ enum gemm_index {
     GEMM_R17_MMA,
     GEMM_STORED_ROWS,
     GEMM_EXPERTS_R2_16,
+    GEMM_EXPERTS_R17_COLUMNS,
+    GEMM_EXPERTS_R17_COLUMNS_A16,
     GEMM_EXPERTS_R64_A8_WGMMA,
     GEMM_EXPERTS_R64_A16_WGMMA,
     GEMM_EXPERTS_R17_A8_MMA,
@@ -95,13 +98,15 @@ struct gemm_kernel {
     int64_t rows_min, rows_max; /* of activations; of a step, for experts */
     int64_t k_max;              /* elements of a row of weights */
     int64_t n_max;              /* rows of weights */
-    int64_t each_min;           /* uses of an expert, on average */
+    int64_t each_min, each_end; /* uses of an expert, on average: from, below */
     unsigned acts;
     int sm;           /* compute capability that it needs, 90: only that; 0: any */
     bool refuses;     /* it looks at shapes, too, and may leave a product to the next */
     const char *note; /* when, or how; or NULL */
 };
 extern const struct gemm_kernel gemm_kernels[GEMM_N_KERNELS];
+/* Whether pairs, the uses of experts, are few for each: the common formats then go by columns. */
+bool gemm_few_uses(int64_t pairs, int64_t n_expert, bool eight, int sm);
 
 struct gemm_product {
     enum gemm_of of;

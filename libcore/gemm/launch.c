@@ -19,7 +19,7 @@ bool gemm_fuses_product(int type, int64_t rows, int64_t k)
     const struct gemm_product p = { .of = GEMM_OF_MATRICES, .type = type, .rows = rows, .k = k };
     const int kernel = gemm_pick(&p, 0);
 
-    return rows <= GEMM_R2_16_MAX && (type == QUANT_f32 || (kernel >= GEMM_R1_FUSED && kernel <= GEMM_R2_16));
+    return rows <= GEMM_FEW_ROWS && (type == QUANT_f32 || (kernel >= GEMM_R1_FUSED && kernel <= GEMM_R2_16));
 }
 
 bool gemm_fuses_attn(const struct gemm_attn *a)
@@ -47,6 +47,8 @@ bool gemm_fuses_mixture(const struct gemm_mixture *m, int64_t rows)
         return false;
     if (rows == 1)
         return all_in(GEMM_FORMATS_FAST_ROW, m);
+    if (rows > GEMM_R2_16_MAX && !gemm_few_uses(rows * m->n_used, m->n_expert, m->eight, m->sm))
+        return false;
     return all_in(GEMM_FORMATS_COMMON, m) && (m->gate < 0 || m->gate == m->up) && m->ff % STRIPS == 0 &&
            m->n_embd % STRIPS == 0 && m->shared <= m->n_embd;
 }
@@ -59,15 +61,14 @@ const char *gemm_fusion_name(enum gemm_fusion f)
     return name[f];
 }
 
-#define ANY    INT64_MAX
-#define BOTH   (GEMM_ACTS_16 | GEMM_ACTS_8)
-#define FEW    GEMM_R2_16_MAX
-#define MANY   (FEW + 1)
-#define SLICED GEMM_SLICED_ROWS
-#define TILES  (SLICED + 1)
+#define ANY   INT64_MAX
+#define BOTH  (GEMM_ACTS_16 | GEMM_ACTS_8)
+#define FEW   GEMM_FEW_ROWS
+#define TILES (FEW + 1)
+#define PAIRS GEMM_R2_16_MAX
+#define MANY  (PAIRS + 1)
 
 #define ROUND_ROWS "rounding, of several rows or after a norm"
-#define IN_SLICES  "for each slice of at most 16 rows"
 #define PAGES      "more: sums of several pages of 256 positions"
 
 #define ELEM \
@@ -93,19 +94,25 @@ static const struct gemm_launch launches[] = {
     { FUSED(DELTA, 2, FEW, "gemm/gemm_r2_16", 1), .note = "product, residual; the convolution's memory" },
     { FUSED(ATTN, 1, 1, "gemm/gemv_r1_fused", 3),
       .note = "norm and rounding; queries, keys, values; output, residual" },
-    { FUSED(ATTN, 2, FEW, "gemm/gemv_r1_fused", 1), .note = "norm and rounding" },
-    { FUSED(ATTN, 2, FEW, "gemm/gemm_r2_16", 2), .note = "queries, keys, values; output, residual" },
-    { FUSED(ATTN, 1, FEW, "attn/attn_fused_r1_16", 1),
+    { FUSED(ATTN, 2, GEMM_ATTN_ROWS, "gemm/gemv_r1_fused", 1), .note = "norm and rounding" },
+    { FUSED(ATTN, 2, GEMM_ATTN_ROWS, "gemm/gemm_r2_16", 2), .note = "queries, keys, values; output, residual" },
+    { FUSED(ATTN, 1, GEMM_ATTN_ROWS, "attn/attn_fused_r1_16", 1),
       .note = "norms, RoPE, KV rows; with a row of each sequence attention and gate, too" },
     { FUSED(ATTN, 1, 1, "attn/attn_r2_16", 0), .more = 1, .note = PAGES },
-    { FUSED(ATTN, 2, FEW, "attn/attn_r2_16", 1), .more = 1, .note = "attention, gate; " PAGES },
+    { FUSED(ATTN, 2, GEMM_ATTN_ROWS, "attn/attn_r2_16", 1), .more = 1, .note = "attention, gate; " PAGES },
     { GEMM_FUSE_MIXTURE, "f32", 1, 1, BOTH, 0, "gemm/gemv_r1_fused", 1, .note = "norm, router" },
     { GEMM_FUSE_MIXTURE, "rounded", 1, 1, BOTH, 0, "gemm/gemv_r1_fused", 2, .note = "norm and rounding; router" },
     { FUSED(MIXTURE, 1, 1, "moe/moe_r1", 2), .note = "choice, first products; second products, sum, residual" },
-    { FUSED(MIXTURE, 2, FEW, "gemm/gemv_r1_fused", 1), .more = 1,
+    { FUSED(MIXTURE, 2, PAIRS, "gemm/gemv_r1_fused", 1), .more = 1,
       .note = "norm and rounding; more: rounding to 8 bits between the products" },
-    { FUSED(MIXTURE, 2, FEW, "gemm/gemm_r2_16", 1), .note = "router, first products of the shared expert" },
-    { FUSED(MIXTURE, 2, FEW, "moe/moe_r2_16", 2), .more = 1,
+    { FUSED(MIXTURE, MANY, FEW, "gemm/gemv_r1_fused", 1), .note = "norm and rounding" },
+    { FUSED(MIXTURE, 2, FEW, "gemm/gemm_r2_16", 1), .more = 1,
+      .note = "router, first products of the shared expert; more: its second one, above 16 rows" },
+    { FUSED(MIXTURE, MANY, FEW, "moe/moe_r17", 1), .note = "choice, uses sorted by expert" },
+    { FUSED(MIXTURE, MANY, FEW, "moe/moe_r17_columns", 2), .note = "first products; second ones" },
+    { GEMM_FUSE_MIXTURE, NULL, MANY, FEW, GEMM_ACTS_8, 0, "gemm/pick", 1, .note = "rounding between the products" },
+    { FUSED(MIXTURE, MANY, FEW, "moe/moe_r2_16", 1), .note = "sum, residual" },
+    { FUSED(MIXTURE, 2, PAIRS, "moe/moe_r2_16", 2), .more = 1,
       .note = "choice, first products; second products, sum, residual; more: a shared expert of another format" },
     /* alone */
     { ALONE("embed", 1, ANY, "head/embed", 1), .note = NULL },
@@ -115,25 +122,21 @@ static const struct gemm_launch launches[] = {
     { ALONE("streams_mix streams_add streams_gate", 1, ANY, "elem/streams", 1), .note = NULL },
     { ALONE("index_store", 1, ANY, "attn/attn_picked", 2), .note = "keys; keys of blocks" },
     { ALONE("index_pick attn_picked", 1, ANY, "attn/attn_picked", 1), .note = NULL },
-    { ALONE("conv", 1, FEW, "recur/conv", 1), .note = NULL },
+    { ALONE("conv", 1, PAIRS, "recur/conv", 1), .note = NULL },
     { ALONE("conv", MANY, ANY, "recur/conv", 2), .note = "of a sequence; its memory" },
     { ALONE("gdn kda ssm2", 1, ANY, "recur/conv", 1), .note = "decays" },
     { ALONE("gdn kda ssm2", 1, ANY, "recur/scan", 1), .note = NULL },
     { ALONE("ssm1", 1, ANY, "recur/conv", 1), .more = 1, .note = "more: its log, with drafts" },
     { ALONE("kv_store", 1, ANY, "attn/attn_r2_16", 1), .note = NULL },
-    { ALONE("attn", 1, 32, "attn/attn_r2_16", 1), .more = 1, .note = PAGES },
-    { ALONE("attn", 33, ANY, "attn/attn_r17", 2), .note = "pages unpacked; attention" },
+    { ALONE("attn", 1, GEMM_ATTN_ROWS, "attn/attn_r2_16", 1), .more = 1, .note = PAGES },
+    { ALONE("attn", GEMM_ATTN_ROWS + 1, ANY, "attn/attn_r17", 2), .note = "pages unpacked; attention" },
     { ALONE("route", 1, ANY, "moe/router", 1), .note = NULL },
     { ALONE("matmul f32", 1, ANY, "gemm/gemm_float", 1), .note = "for each matrix" },
     { ALONE("matmul", 1, FEW, "gemm/pick", 1), .note = "rounding" },
     { ALONE("matmul", 1, 1, "gemm/gemv_r1_fused", 1), .note = NULL },
     { ALONE("matmul", 2, FEW, "gemm/gemm_r2_16", 1), .note = NULL },
-    { ALONE("matmul", MANY, SLICED, "gemm/pick", 1), .sliced = true, .note = "rounding, " IN_SLICES },
-    { ALONE("matmul", MANY, SLICED, "gemm/gemm_r2_16", 1), .sliced = true, .note = IN_SLICES },
-    { GEMM_ALONE, "matmul", GEMM_R64_ROWS, ANY, GEMM_ACTS_8, 90, "gemm/gemm_r64_a8_wgmma", 2,
-      .note = "rounding; product" },
-    { GEMM_ALONE, "matmul", GEMM_R64_ROWS, ANY, GEMM_ACTS_16, 90, "gemm/gemm_r64_a16_wgmma", 2,
-      .note = "rounding; product" },
+    { GEMM_ALONE, "matmul", TILES, ANY, GEMM_ACTS_8, 90, "gemm/gemm_r64_a8_wgmma", 2, .note = "rounding; product" },
+    { GEMM_ALONE, "matmul", TILES, ANY, GEMM_ACTS_16, 90, "gemm/gemm_r64_a16_wgmma", 2, .note = "rounding; product" },
     { GEMM_ALONE, "matmul", TILES, ANY, GEMM_ACTS_8, 0, "gemm/gemm_r17_a8_mma", 2, .note = "rounding; product" },
     { GEMM_ALONE, "matmul", TILES, ANY, GEMM_ACTS_16, 0, "gemm/pick", 1, .note = "rounding" },
     { GEMM_ALONE, "matmul", TILES, ANY, GEMM_ACTS_16, 0, "gemm/gemm_r17_mma", 1, .note = NULL },
@@ -142,24 +145,25 @@ static const struct gemm_launch launches[] = {
     { ALONE("moe", 1, 1, "gemm/pick", 2), .note = "rounding" },
     { ALONE("moe", 1, 1, "moe/moe_r17_common", 3), .note = "gate, up; down" },
     { ALONE("moe", 1, 1, "moe/moe_r17", 2), .note = "activation; sum" },
-    { ALONE("moe", 2, FEW, "gemm/pick", 1), .note = "rounding" },
-    { ALONE("moe", 2, FEW, "moe/moe_r2_16", 2), .note = "first products; second ones and the sum" },
-    { GEMM_ALONE, "moe", 2, FEW, GEMM_ACTS_8, 0, "gemm/gemv_r1_fused", 0, .more = 1,
+    { ALONE("moe", 2, PAIRS, "gemm/pick", 1), .note = "rounding" },
+    { ALONE("moe", 2, PAIRS, "moe/moe_r2_16", 2), .note = "first products; second ones and the sum" },
+    { GEMM_ALONE, "moe", 2, PAIRS, GEMM_ACTS_8, 0, "gemm/gemv_r1_fused", 0, .more = 1,
       .note = "more: rounding between the products" },
-    { ALONE("moe", MANY, SLICED, "gemm/pick", 1), .sliced = true, .note = "rounding, " IN_SLICES },
-    { ALONE("moe", MANY, SLICED, "moe/moe_r2_16", 2), .sliced = true, .note = IN_SLICES },
-    { GEMM_ALONE, "moe", MANY, SLICED, GEMM_ACTS_8, 0, "gemm/gemv_r1_fused", 0, .more = 1, .sliced = true,
-      .note = "more: rounding between the products" },
-    { ALONE("moe", TILES, ANY, "moe/moe_r17", 2), .more = 1,
+    { ALONE("moe", MANY, ANY, "moe/moe_r17", 2), .more = 1,
       .note = "uses sorted by expert; weighted sum; more: activation apart" },
-    { GEMM_ALONE, "moe", GEMM_R64_ROWS, ANY, GEMM_ACTS_8, 90, "gemm/gemm_r64_a8_wgmma", 4, .shared = true,
+    { ALONE("moe", MANY, ANY, "gemm/pick", 1), .more = 1, .uses = GEMM_USES_FEW,
+      .note = "rounding; more: of 8 bits between the products" },
+    { ALONE("moe", MANY, ANY, "moe/moe_r17_columns", 2), .more = 1, .uses = GEMM_USES_FEW,
+      .note = "first products (more: gate apart); second ones" },
+    { GEMM_ALONE, "moe", MANY, ANY, GEMM_ACTS_8, 90, "gemm/gemm_r64_a8_wgmma", 4, .uses = GEMM_USES_MANY,
       .note = "rounding, first products; rounding, second ones" },
-    { GEMM_ALONE, "moe", GEMM_R64_ROWS, ANY, GEMM_ACTS_16, 90, "gemm/gemm_r64_a16_wgmma", 3, .shared = true,
+    { GEMM_ALONE, "moe", MANY, ANY, GEMM_ACTS_16, 90, "gemm/gemm_r64_a16_wgmma", 3, .uses = GEMM_USES_MANY,
       .note = "rounding, first products, second ones" },
-    { GEMM_ALONE, "moe", TILES, ANY, GEMM_ACTS_8, 0, "gemm/gemm_r17_a8_mma", 4, .more = 1,
+    { GEMM_ALONE, "moe", MANY, ANY, GEMM_ACTS_8, 0, "gemm/gemm_r17_a8_mma", 4, .more = 1, .uses = GEMM_USES_MANY,
       .note = "rounding, first products (more: gate apart); rounding, second ones" },
-    { GEMM_ALONE, "moe", TILES, ANY, GEMM_ACTS_16, 0, "gemm/pick", 1, .note = "rounding" },
-    { GEMM_ALONE, "moe", TILES, ANY, GEMM_ACTS_16, 0, "gemm/gemm_r17_mma", 2, .note = "first products; second ones" },
+    { GEMM_ALONE, "moe", MANY, ANY, GEMM_ACTS_16, 0, "gemm/pick", 1, .uses = GEMM_USES_MANY, .note = "rounding" },
+    { GEMM_ALONE, "moe", MANY, ANY, GEMM_ACTS_16, 0, "gemm/gemm_r17_mma", 2, .uses = GEMM_USES_MANY,
+      .note = "first products; second ones" },
 #undef FUSED
 #undef ALONE
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* launch.h - the table of which launches operations become on a GPU.                  room: gemm
  *
- * In steps of up to GEMM_R2_16_MAX rows, operations that follow each other share launches if their shapes allow it:
+ * In steps of up to GEMM_FEW_ROWS rows, operations that follow each other share launches if their shapes allow it:
  * these are the fusions. kernels/device/launch.cu recognises the operations among those that were recorded, and asks
  * the functions here about their shapes. All other operations are launched one by one. launches_test counts what a step
  * of a model becomes by this table and that of model/launches.c, and compares that with what a GPU launched.
@@ -45,12 +45,15 @@ struct gemm_mixture {
     int n_expert, n_used, n_group;
     int64_t n_embd, ff, shared; /* hidden elements of an expert, of the shared one; 0: there is none */
     int gate, up, down;         /* types; gate -1: there is none */
+    bool eight;                 /* activations of 8 bits */
+    int sm;                     /* of the device */
 };
 bool gemm_fuses_mixture(const struct gemm_mixture *m, int64_t rows);
 enum { GEMM_CHOICE_EXPERTS = 512, GEMM_CHOICE_USED = 10 }; /* of a mixture, at most */
 
 /* A kernel of a fusion, or of an operation alone. Numbers are for products with matrices of one format; those of
  * another format have a launch more, but for a few rows of q8_0 (MOST_BESIDE in kernels/device/fused.cuh). */
+enum gemm_uses { GEMM_USES_ANY, GEMM_USES_FEW, GEMM_USES_MANY }; /* gemm_few_uses() */
 struct gemm_launch {
     enum gemm_fusion fusion;
     /* Alone: the operations, with the same launches each; products are "matmul" and "moe", or "matmul f32" and "moe
@@ -62,9 +65,8 @@ struct gemm_launch {
     int sm;             /* 90: only there, and before rows with 0 for the same operation; 0: any */
     const char *kernel; /* its file in kernels/, without .cu or .cuh */
     int n, more;        /* launches; how many more there can be, as the note says */
-    bool sliced;        /* n for each slice of at most GEMM_R2_16_MAX rows */
-    bool shared;        /* experts: only where one is used GEMM_R64_PAIRS times and more, on average */
-    const char *note;   /* or NULL */
+    enum gemm_uses uses;
+    const char *note; /* or NULL */
 };
 const struct gemm_launch *gemm_launch_at(int i); /* NULL past the last */
 #endif

@@ -295,14 +295,15 @@ brief() # a speed run of a moment
 
 @test "kernels: the table, and what follows from it for each GPU" {
     chimere-bench kernels > out
-    jq -es '[.[] | select(.type == "kernel")] | length == 20 and (.[] | select(.kernel == "gemm_r64_a8_wgmma" and .of == "matrices") |
+    jq -es '[.[] | select(.type == "kernel")] | length == 21 and (.[] | select(.kernel == "gemm_r64_a8_wgmma" and .of == "matrices") |
         .sm == 90 and .i8 and (.i16 | not) and .rows_min == 64 and .rows_max == null)' out
     jq -es '
         [.[] | select(.type == "kernel_choice" and .sm == 90 and .acts == "i8" and .of == "matrices")] as $c
         | ([$c[].formats] | unique | add | length) == 39 # each format once
-        and ([$c[] | select(.formats | index("q4_k")) | .kernels[-1]] == ["gemv_r1_fused", "gemm_r2_16", "gemm_r2_16",
-             "gemm_r17_a8_mma", "gemm_r64_a8_wgmma"])
-        and ([$c[] | select(.formats | index("q4_k")) | .rows_min] == [1, 2, 17, 49, 64])' out
+        and ([$c[] | select(.formats | index("q4_k")) | .kernels[-1]] == ["gemv_r1_fused", "gemm_r2_16", "gemm_r64_a8_wgmma"])
+        and ([$c[] | select(.formats | index("q4_k")) | .rows_min] == [1, 2, 65])' out
+    jq -es '[.[] | select(.kernel == "moe_r17_columns" and .type == "kernel")] | length == 2
+        and .[0].uses_below == 8 and .[1].uses_below == 24 and .[1].sm == 90 and (.[1].i8 | not)' out
     chimere-bench kernels --table > out
     grep -q '^gemm_r2_16_resident .* if: all blocks find room at once$' out
     grep -q '^sm_120, activations of 16 bits, experts$' out

@@ -22,7 +22,7 @@ static struct gemm_product matrix(int type, int64_t rows, int64_t k, int64_t n, 
 
 static void every_format_has_a_kernel(void **state)
 {
-    static const int64_t rows[] = { 1, 2, 16, 17, 48, 49, 63, 64, 4096, 100000 }, ks[] = { 32, 8192, 8224, 1 << 20 };
+    static const int64_t rows[] = { 1, 2, 16, 17, 63, 64, 65, 4096, 100000 }, ks[] = { 32, 8192, 8224, 1 << 20 };
 
     (void)state;
     assert_false(gemm_knows(QUANT_N));
@@ -65,26 +65,33 @@ static void the_first_that_takes_it(void **state)
     (void)state;
     assert_string_equal(picked(QUANT_q4_k, 1, false, 90), "gemv_r1_fused");
     assert_string_equal(picked(QUANT_q4_k, 8, true, 90), "gemm_r2_16_large");
-    assert_string_equal(picked(QUANT_q4_k, 32, true, 120), "gemm_r2_16");
-    assert_string_equal(picked(QUANT_q4_k, 64, true, 90), "gemm_r64_a8_wgmma");
-    assert_string_equal(picked(QUANT_q4_k, 64, false, 90), "gemm_r64_a16_wgmma");
-    assert_string_equal(picked(QUANT_q8_0, 64, true, 90), "gemm_r64_a16_wgmma");
-    assert_string_equal(picked(QUANT_q4_k, 64, true, 120), "gemm_r17_a8_mma");
+    assert_string_equal(picked(QUANT_q4_k, 64, true, 120), "gemm_r2_16_large");
+    assert_string_equal(picked(QUANT_q4_k, 65, true, 90), "gemm_r64_a8_wgmma");
+    assert_string_equal(picked(QUANT_q4_k, 65, false, 90), "gemm_r64_a16_wgmma");
+    assert_string_equal(picked(QUANT_q8_0, 65, true, 90), "gemm_r64_a16_wgmma");
+    assert_string_equal(picked(QUANT_q4_k, 65, true, 120), "gemm_r17_a8_mma");
     assert_string_equal(picked(QUANT_q4_0, 64, true, 120), "gemm_r17_mma");
     assert_string_equal(picked(QUANT_q2_k, 64, false, 90), "gemv_rare");
     assert_string_equal(picked(QUANT_iq1_s, 1, false, 90), "gemv_rare");
     assert_string_equal(picked(QUANT_bf16, 64, true, 90), "gemm_float");
-    p.types = mixed; /* slices are for launches of which all matrices can be cut */
-    p.n_types = 1;
-    assert_int_equal(gemm_pick(&p, 0), GEMM_SLICES);
-    p.n_types = 2;
-    assert_int_equal(gemm_pick(&p, 0), GEMM_R17_MMA);
-    p.n_types = 1;
     p.only = 1 + GEMM_R17_MMA;
     assert_int_equal(gemm_pick(&p, 0), GEMM_R17_MMA);
-    p.n_types = 2;
     p.only = 1 + GEMM_R1_FUSED; /* which is not for 32 rows */
-    assert_int_equal(gemm_pick(&p, 0), GEMM_R17_MMA);
+    assert_int_equal(gemm_pick(&p, 0), GEMM_R2_16_LARGE);
+    p = (struct gemm_product){ .of = GEMM_OF_EXPERTS,
+                               .type = QUANT_q4_k,
+                               .types = mixed,
+                               .n_types = 1,
+                               .rows = 512,
+                               .pairs = 4096,
+                               .n_expert = 256,
+                               .sm = 90 };
+    assert_int_equal(gemm_pick(&p, GEMM_EXPERTS_R2_16), GEMM_EXPERTS_R17_COLUMNS_A16);
+    p.n_types = 2; /* chunks are as wide for all matrices of a mixture */
+    assert_int_equal(gemm_pick(&p, GEMM_EXPERTS_R2_16), GEMM_EXPERTS_R64_A16_WGMMA);
+    p.n_types = 1;
+    p.pairs = GEMM_FEW_PAIRS * p.n_expert;
+    assert_int_equal(gemm_pick(&p, GEMM_EXPERTS_R2_16), GEMM_EXPERTS_R64_A16_WGMMA);
     p.type = QUANT_N;
     assert_int_equal(gemm_pick(&p, 0), -1);
 }

@@ -38,7 +38,7 @@ struct launch_unit {
     int64_t rows;
     bool eight;
     int sm;
-    bool shared; /* struct gemm_launch */
+    enum gemm_uses uses; /* of experts; struct gemm_launch */
 };
 
 static bool names_op(const char *list, const char *op)
@@ -57,7 +57,7 @@ static bool launch_takes(const struct gemm_launch *l, const struct launch_unit *
 {
     return l->fusion == u->fusion && (l->ops == NULL || names_op(l->ops, u->op)) && u->rows >= l->rows_min &&
            u->rows <= l->rows_max && (l->acts & (u->eight ? GEMM_ACTS_8 : GEMM_ACTS_16)) != 0 &&
-           (l->sm == 0 || l->sm == u->sm) && (!l->shared || u->shared);
+           (l->sm == 0 || l->sm == u->sm) && (l->uses == GEMM_USES_ANY || l->uses == u->uses);
 }
 
 /* Rows for any GPU give way to those for this one, if they multiply. */
@@ -82,8 +82,8 @@ struct part {
     const struct tensor *in[6], *out, *moe; /* moe: of experts, up */
     int n_in, heads;
     int64_t n_embd, rows;
-    bool floats; /* its matrices are floats */
-    bool shared; /* struct launch_unit */
+    bool floats;         /* its matrices are floats */
+    enum gemm_uses uses; /* struct launch_unit */
 };
 
 struct planner {
@@ -110,10 +110,8 @@ static void add_launches(const struct planner *p, const struct launch_unit *u, i
     const struct gemm_launch *l;
 
     for (int i = 0; (l = gemm_launch_at(i)) != NULL; i++) {
-        const int64_t slices = l->sliced ? (u->rows + GEMM_R2_16_MAX - 1) / GEMM_R2_16_MAX : 1;
-
         if (is_launch_of(l, u))
-            add_count(p->to->kernel, &p->to->n_kernels, l->kernel, times * slices * l->n, times * slices * l->more);
+            add_count(p->to->kernel, &p->to->n_kernels, l->kernel, times * l->n, times * l->more);
     }
 }
 
@@ -125,7 +123,7 @@ static bool fits(const struct tensor *w, int64_t rows, bool float_fits)
 /* Whether these operations go together; those that do as a whole are asked about before. */
 static bool goes_together(const struct span *s, const struct part *a)
 {
-    if (s->fusion == GEMM_ALONE || a->rows > GEMM_R2_16_MAX)
+    if (s->fusion == GEMM_ALONE || a->rows > GEMM_FEW_ROWS)
         return false;
     switch (s->fusion) {
     case GEMM_FUSE_NORM:
@@ -156,7 +154,7 @@ static void add_alone(const struct planner *p, const struct part *a, const struc
     else if (strcmp(name, "moe") == 0 && gemm_formats_have(GEMM_FORMATS_FLOAT, a->moe->type))
         name = "moe f32";
     const struct launch_unit u = {
-        .fusion = GEMM_ALONE, .op = name, .rows = a->rows, .eight = p->s->eight, .sm = p->s->sm, .shared = a->shared
+        .fusion = GEMM_ALONE, .op = name, .rows = a->rows, .eight = p->s->eight, .sm = p->s->sm, .uses = a->uses
     };
     add_launches(p, &u, product && !floats ? times : times * o->n);
 }
@@ -212,7 +210,7 @@ static void set_in(struct part *a, const struct tensor *w)
 
 static bool norm_product(const struct arch_plan *p, const struct ssm_weights *w, int64_t rows)
 {
-    return rows <= GEMM_R2_16_MAX && w->norm != NULL && p->ssm.n_group == 1 && gemm_fuses_norm(p->ssm.inner) &&
+    return rows <= GEMM_FEW_ROWS && w->norm != NULL && p->ssm.n_group == 1 && gemm_fuses_norm(p->ssm.inner) &&
            fits(&w->out, rows, false);
 }
 
@@ -222,7 +220,8 @@ static bool mixer_fits(const struct planner *p, const struct arch_plan *a, const
     const struct gemm_attn attn = { a->attn.n_head, a->attn.dim_k, a->attn.dim_v, p->s->eight };
     const struct gemm_delta delta = { a->gdn.dim, a->gdn.dim_v, a->gdn.dim_v, a->taps, true, p->s->eight };
 
-    if (t->rows > GEMM_R2_16_MAX || !fits(t->out, t->rows, false) || !gemm_fuses_width(t->out->ne[0]))
+    if (t->rows > (t->part == MIX_ATTN ? GEMM_ATTN_ROWS : GEMM_FEW_ROWS) || !fits(t->out, t->rows, false) ||
+        !gemm_fuses_width(t->out->ne[0]))
         return false;
     if (t->part == MIX_GDN)
         return !a->gdn.sigmoid && gemm_fuses_delta(&delta);
@@ -276,10 +275,10 @@ static void set_mla(struct part *t, const struct arch_plan *a, const struct mla_
     set_in(t, &w->kv_a);
     set_in(t, &w->gate);
     t->out = &w->o;
-    t->facts |= (low ? LOW_RANK : 0u) | (a->mla.head_gate ? GATED : 0u) | (a->attn.rope != ROPE_NONE ? ROTARY : 0u) |
-                (low && t->rows <= GEMM_R2_16_MAX && gemm_fuses_norm(a->mla.rank_q) && fits(&w->q, t->rows, false)
-                     ? NORM_PRODUCT
-                     : 0u);
+    t->facts |=
+        (low ? LOW_RANK : 0u) | (a->mla.head_gate ? GATED : 0u) | (a->attn.rope != ROPE_NONE ? ROTARY : 0u) |
+        (low && t->rows <= GEMM_FEW_ROWS && gemm_fuses_norm(a->mla.rank_q) && fits(&w->q, t->rows, false) ? NORM_PRODUCT
+                                                                                                          : 0u);
 }
 
 static void set_mixer(struct part *t, const struct arch_plan *a, const struct layer_weights *w)
@@ -394,7 +393,7 @@ static void add_mixers(const struct planner *p, const struct model *m, int layer
     }
 }
 
-static bool mixture_fits(const struct arch_plan *a, const struct moe_weights *w, int64_t rows)
+static bool mixture_fits(const struct planner *p, const struct arch_plan *a, const struct moe_weights *w, int64_t rows)
 {
     const struct gemm_mixture mixture = { a->moe.n_expert,
                                           a->moe.n_used,
@@ -404,10 +403,12 @@ static bool mixture_fits(const struct arch_plan *a, const struct moe_weights *w,
                                           a->moe.n_ff_shared,
                                           w->gate.data != NULL ? w->gate.type : -1,
                                           w->up.type,
-                                          w->down.type };
+                                          w->down.type,
+                                          p->s->eight,
+                                          p->s->sm };
     const bool shared = a->moe.n_ff_shared > 0;
 
-    if (rows > GEMM_R2_16_MAX || a->moe.n_latent > 0 || !gemm_fuses_norm(a->n_embd) || !fits(&w->router, rows, true) ||
+    if (rows > GEMM_FEW_ROWS || a->moe.n_latent > 0 || !gemm_fuses_norm(a->n_embd) || !fits(&w->router, rows, true) ||
         !gemm_fuses_mixture(&mixture, rows))
         return false;
     return !shared || (!a->relu2 && fits(&w->sh_up, rows, false) && fits(&w->sh_gate, rows, false) &&
@@ -422,11 +423,12 @@ static void add_experts(const struct planner *p, const struct model *m, int laye
     struct part t = { .part = EXPERTS, .n_embd = a->n_embd, .rows = p->s->rows, .moe = &w->up };
 
     set_in(&t, &w->router);
-    t.shared = t.rows * a->moe.n_used >= GEMM_R64_PAIRS * a->moe.n_expert;
+    t.uses =
+        gemm_few_uses(t.rows * a->moe.n_used, a->moe.n_expert, p->s->eight, p->s->sm) ? GEMM_USES_FEW : GEMM_USES_MANY;
     t.out = shared ? &w->sh_down : a->moe.n_latent > 0 ? &w->latent_up : &w->down;
     t.facts = (a->streams.n > 1 ? 0u : FIRST) | (a->relu2 ? 0u : GATED) | (shared ? SHARED : 0u) | (open ? OPEN : 0u) |
               (shared && !open ? LAST_ADDS : 0u) | (a->moe.n_latent > 0 ? LATENT : 0u) | (!shared ? ADDED : 0u);
-    t.facts |= p->s->sm != 0 && a->streams.n == 1 && mixture_fits(a, w, t.rows) ? ONE_PIECE : 0u;
+    t.facts |= p->s->sm != 0 && a->streams.n == 1 && mixture_fits(p, a, w, t.rows) ? ONE_PIECE : 0u;
     note_formats(p, &t);
     p->to->exact &=
         w->up.type == w->down.type && (w->gate.data != NULL ? w->gate.type == w->up.type : t.rows > 1 && !t.floats);
