@@ -26,7 +26,7 @@ end_by() # SIGNAL
 {
     trap - "$1"
     [ -z "$child" ] || { kill -TERM "$child" 2> /dev/null && wait "$child"; } || true
-    rm -rf -- "$tmp" ${new:+"$new"}
+    clean_up
     kill -s "$1" $$
 }
 
@@ -44,9 +44,11 @@ holders()
 # One night at a time. What a killed one started still has the lock: it is asked to end, and keeps what it has done.
 take_lock()
 {
-    local pid='' what='' held
+    local pid='' what='' held status=0
     exec 8>> "$dir/lock" || die 1 "$dir/lock: cannot be written"
-    if ! flock -w "$lock_wait" 8; then
+    flock -w "$lock_wait" 8 || status=$?
+    [ $status -le 1 ] || die 1 "$dir/lock: cannot be locked"
+    if [ $status -eq 1 ]; then
         read -r pid what < "$dir/lock" || true
         [[ $pid =~ ^[0-9]+$ ]] || pid=0
         held=$(holders)
@@ -197,13 +199,15 @@ has_generation()
 first_generation() # DIRECTORY with what is kept of an older one, or nothing
 {
     local n
-    say 'an adapter that changes nothing, and answers to the suite'
+    [ ! -t 2 ] || verbose=1 # it takes minutes
+    say 'the first generation: an adapter that changes nothing, and its answers to the suite'
     fingerprint=$(fingerprint)
     work=$tmp/first
     mkdir -- "$work" "$work/files"
     cd -- "$work"
     run chimere-draft-train lora -q --neutral -o files/adapter.gguf || die 1 'no adapter can be made for this model'
     do_suite
+    say "questions of the suite: $(cat suite.decide.*.jsonl | wc -l)"
     mkdir new && ln -s ../files/adapter.gguf new/adapter.gguf
     eval_suite suite.answers new files/suite.jsonl
     cp files/suite.jsonl files/floor.jsonl
@@ -234,14 +238,14 @@ rollback()
     if [ -z "$target" ]; then
         # The generation before may have been left, too; then the one before that.
         target=$(manifest "$now" .parent 2> /dev/null) || die 3 "$(name_of "$now")/MANIFEST: is missing or damaged: say --to N"
-        while [ "$target" != null ] && [ -e "$dir/$(name_of "$target")/refused" ]; do target=$(manifest "$target" .parent); done
-        [ "$target" != null ] && [ -d "$dir/$(name_of "$target")" ] || die 4 "$(name_of "$now"): there is no older one"
+        while [ "$target" != null ] && { [ ! -d "$dir/$(name_of "$target")" ] || [ -e "$dir/$(name_of "$target")/refused" ]; }; do
+            target=$(older_than "$target")
+        done
+        [ "$target" != null ] || die 4 "$(name_of "$now"): there is no older one"
     fi
     target=$((10#$target))
     [ "$target" != "$now" ] || die 4 "$(name_of "$now") is the current one"
     verify "$target"
-    [ ! -e "$dir/$(name_of "$target")/refused" ] ||
-        die 4 "$(name_of "$target") was left once; without its file \`refused' it can be taken again"
     fingerprint=$(fingerprint)
     of_this_model "$target"
     if [ -n "$only" ]; then
@@ -256,32 +260,49 @@ rollback()
         if [ "$only" = adapter ]; then
             put_if "$dir/$(name_of "$target")/pairs.jsonl" "$tmp/files/pairs.jsonl"
         fi
-        next=$(next_number)
+        next=$(next_number) date=$(date +%F) command="rollback --only $only --to $target"
         make_generation "$next" "$target" "$now" "$tmp/files"
     fi
-    [ -z "$now" ] || [ ! -d "$dir/$(name_of "$now")" ] || mark_refused "$now"
+    # What is newer is left; going forward again leaves nothing. Who says --to may want what was left.
+    [ -n "$only" ] || rm -f -- "$dir/$(name_of "$target")/refused"
+    [ -z "$now" ] || [ "$now" -lt "$target" ] || [ ! -d "$dir/$(name_of "$now")" ] || mark_refused "$now"
     point_to "${next:-$target}"
     tell "$(name_of "${next:-$target}")"
 }
 
+# The generation that this one came from; if that is not known, the newest one before it.
+older_than() # N
+{
+    local n
+    if [ -s "$dir/$(name_of "$1")/MANIFEST" ]; then manifest "$1" .parent
+    else
+        for ((n = $1 - 1; n >= 0; n--)); do [ ! -s "$dir/$(name_of $n)/MANIFEST" ] || break; done
+        [ $n -ge 0 ] && echo $n || echo null
+    fi
+}
+
 put_if() { if [ -s "$1" ]; then put "$1" "$2"; else : > "${2%/*}/without.${2##*/}"; fi; } # FROM TO
 
-# Of what was published, the last 14 dates and the last 8 Sundays are kept, the current generation and its parent, and the
-# first one of the model. What has no MANIFEST is no generation, and stays.
+# Of the last 14 dates, and of the last 8 Sundays, the last generation that was not left is kept, and those that were left
+# after it; the current one and the two that it came from; and the first one of the model. What has no MANIFEST is no
+# generation, and stays.
 prune()
 {
-    local now n date day nights=0 sundays=0 before='' keep first
+    local now n date day nights=0 sundays=0 before='' has='' keep first
     find_current
     cd -- "$dir/gen" && rm -rf -- ./*.tmp
     # MANIFEST is written by jq, a member a line.
     first=$(grep -sFlx '  "parent": null,' [0-9]*/MANIFEST | tail -n 1) || true
-    keep=" $now $parent_of $((10#0${first%/*})) "
+    keep=" $now $parent_of $([ "$parent_of" = null ] || older_than "$parent_of") $((10#0${first%/*})) "
     { grep -sEx '  "date": "[0-9-]+",' [0-9]*/MANIFEST /dev/null || true; } | sed -E 's|/.* "([0-9-]+)",$| \1|' | sort -rn > "$tmp/all"
     cut -d ' ' -f 2 "$tmp/all" | date -f - +%u | paste -d ' ' "$tmp/all" - > "$tmp/days"
     while read -r n date day; do
-        [ "$date" != "$before" ] || continue
-        before=$date nights=$((nights + 1))
-        [ "$day" != 7 ] || sundays=$((sundays + 1))
+        if [ "$date" != "$before" ]; then
+            before=$date nights=$((nights + 1)) has=''
+            [ "$day" != 7 ] || sundays=$((sundays + 1))
+        fi
+        [ -z "$has" ] || continue
+        [ -e "$n/refused" ] || has=1
         [ $nights -gt 14 ] && { [ "$day" != 7 ] || [ $sundays -gt 8 ]; } || keep="$keep$((10#$n)) "
     done < "$tmp/days"
     for n in [0-9]*; do
@@ -296,13 +317,19 @@ forget_nights() { find "$dir/nights" -mindepth 1 -maxdepth 1 -mtime +14 -exec rm
 
 status()
 {
-    local now link
-    [ -L "$dir/current" ] || { echo 'no generation yet'; return; }
+    local now night running
+    has_generation || { echo 'no generation yet'; return; }
     find_current
     printf 'current: %s\n' "$(name_of "$now")"
     manifest "$now" '"from: \(if .date == "" then "the beginning" else "\(.job) of \(.date)" end), \(.time)", "parent: \(.parent)",
         "model: \(.model.fingerprint)", "files: \(.files | keys | join(" "))"'
     [ ! -s "$dir/quarantine.jsonl" ] || printf 'to review: %d\n' "$(wc -l < "$dir/quarantine.jsonl")"
-    cd -- "$dir/nights" && for link in *-*/result; do [ ! -f "$link" ] || printf '%s: %s\n' "${link%/*}" "$(cat "$link")"; done | tail -n 14
-    holders | sed 's/^/running: /'
+    running=$(holders)
+    cd -- "$dir/nights" && for night in *-*/; do
+        night=${night%/}
+        if [ -f "$night/result" ]; then printf '%s: %s\n' "$night" "$(cat "$night/result")"
+        elif [ -d "$night" ] && [ -z "$running" ]; then printf '%s: interrupted: nightly %s %s goes on\n' "$night" "${night:11}" "${night:0:10}"
+        fi
+    done | tail -n 14
+    [ -z "$running" ] || printf 'running: %s\n' "$running"
 }

@@ -4,10 +4,31 @@
 #
 # What a log says is data: it is read by jq alone, and never becomes a part of a command, a jq program or a file name.
 set -euo pipefail
+# The next file that is opened would take the place of a closed descriptor.
+# In that of standard error, bash leaves the script itself.
+{ : 9>&2; } && [ ! /proc/$$/fd/2 -ef "$0" ] || exec 2> /dev/null
+{ : 9<&0; } 2> /dev/null || exec < /dev/null
+{ : 9>&1; } 2> /dev/null || exec > /dev/null
 export LC_ALL=C.UTF-8
 me=$(basename -- "$0")
 line_bytes=16777216 # of a line; a longer one is read as one that is no JSON
 out='' new='' verbose=''
+
+# Of wrong use, what is wrong.
+wrong() # MESSAGE
+{
+    printf '%s: %s (%s -h: help)\n' "$me" "$1" "$me" >&2
+    exit 2
+}
+
+bad_option() # OPTION: getopts' name for it
+{
+    case $1$OPTARG in
+    '?h') usage ;;
+    :*) wrong "-$OPTARG: needs a value" ;;
+    *) wrong "-$OPTARG: is no option" ;;
+    esac
+}
 
 usage() # the head of the filter's file is its help
 {
@@ -21,6 +42,16 @@ die() # STATUS MESSAGE
     exit "$1"
 }
 
+# Nobody else can write it.
+is_ours() { [ -O "$1" ] && [ -z "$(find -H "$1" -maxdepth 0 -perm /022)" ]; } # FILE
+
+# Where nightly works, if nothing else is said.
+data_dir()
+{
+    [ -n "${XDG_DATA_HOME:-}${HOME:-}" ] || die 1 'HOME is not set'
+    printf '%s\n' "${XDG_DATA_HOME:-$HOME/.local/share}/chimere/nightly"
+}
+
 say() { [ -z "$verbose" ] || printf '%s: %s\n' "$me" "$1" >&2; }
 
 need() # PROGRAM ...
@@ -29,12 +60,14 @@ need() # PROGRAM ...
     for p; do command -v "$p" > /dev/null || die 1 "$p is not installed"; done
 }
 
+clean_up() { rm -rf -- "$tmp" ${new:+"$new"}; }
+
 # Files of this run; with a name in $out, the output goes to a new file beside it.
 begin()
 {
     need jq
     tmp=$(mktemp -d) || die 1 'no directory for temporary files'
-    trap 'rm -rf -- "$tmp" ${new:+"$new"}' EXIT
+    trap clean_up EXIT
     [ -z "$out" ] || new=$(mktemp -- "$out.XXXXXX" 2> /dev/null) || die 1 "$out: cannot be written"
 }
 
@@ -57,12 +90,18 @@ run_jq() # OPTION ... PROGRAM [FILE ...]
     case $status in 0) ;; 13 | 14) exit $((status - 10)) ;; *) die 1 'jq failed' ;; esac
 }
 
+readable() # [FILE ...]
+{
+    local f
+    for f; do [ "$f" = - ] || { { [ -f "$f" ] || [ -p "$f" ]; } && [ -r "$f" ]; } || die 1 "$f: cannot be read"; done
+}
+
 # The lines of the files, or of standard input, to $tmp/lines: objects, one a line. Half a line at the end of a file
 # does not run into the next file.
 read_lines() # [FILE ...]
 {
-    local f n
-    for f; do [ "$f" = - ] || { [ -f "$f" ] || [ -p "$f" ]; } && [ -r "$f" ] || die 1 "$f: cannot be read"; done
+    local n
+    readable "$@"
     cut -b "-$line_bytes" -- "$@" | tr '\000' '\001' | run_jq -cR 'include "jobs"; as_object' > "$tmp/lines" || exit
     n=$(grep -c '^{"type":"unreadable"}$' "$tmp/lines") || true
     # The half line of a killed program is no news, a file of something else is.

@@ -83,6 +83,7 @@ count_cpu()
 # How a night ends: a line for people, a report, and a word that says that this date is done.
 ended() # published|nothing|refused WORDS
 {
+    local earlier=''
     : >> spent.jsonl
     echo null > none.json
     run_jq -nr --arg night "$night" --arg how "$1" --arg words "$2" --slurpfile times spent.jsonl \
@@ -90,9 +91,16 @@ ended() # published|nothing|refused WORDS
         --slurpfile text "$([ -s text.json ] && echo text.json || echo none.json)" \
         --slurpfile speed "$([ -s speed.json ] && echo speed.json || echo none.json)" \
         'include "gate"; report($night; $how; $words; $counts[0]; $gate[0]; $text[0]; $speed[0]; $times)' > report.md
+    if [ -s earlier.result ] && [ "$1" = nothing ]; then
+        cp -- earlier.md report.md
+        [ "$(tail -n 1 report.md)" = "Later: nothing: $2" ] || printf '\nLater: nothing: %s\n' "$2" >> report.md
+        earlier="$(cat earlier.result); later: "
+    elif [ -s earlier.result ]; then
+        { echo; cat earlier.md; } >> report.md
+    fi
     cp -- report.md "$dir/reports/.$night.tmp" && sync -- "$dir/reports/.$night.tmp" && mv -f -- "$dir/reports/.$night.tmp" "$dir/reports/$night.md" ||
         die 1 'the report cannot be written'
-    printf '%s: %s\n' "$1" "$2" > result.tmp && sync -- result.tmp && mv -f result.tmp result && sync . || die 1 "$work: cannot be written"
+    printf '%s%s: %s\n' "$earlier" "$1" "$2" > result.tmp && sync -- result.tmp && mv -f result.tmp result && sync . || die 1 "$work: cannot be written"
     if [ "$1" = published ]; then prune; else forget_nights; fi
     [ "$1" != refused ] || { printf '%s: refused: %s\n' "$me" "$2" >&2; exit 4; }
     tell "$1: $2"
@@ -101,13 +109,27 @@ ended() # published|nothing|refused WORDS
 
 night()
 {
+    # Who can write the log can teach.
+    [ ! -L "$dir/log" ] || die 1 "$dir/log: is a link"
+    is_ours "$dir/log" || die 1 "$dir/log: others can write there (chmod 700)"
     has_generation || first_generation ''
     night=$date-$command work=$dir/nights/$date-$command
     [ -z "$again" ] || rm -rf -- "$work"
     mkdir -p -- "$work" && cd -- "$work" || die 1 "$work: cannot be made"
-    # Notes may change at any hour.
-    [ "$command" != index ] || [ ! -e result ] || rm -f -- result number
+    # Notes may change at any hour. What was published or refused before on this date stays in the report.
+    if [ "$command" = index ] && [ -e result ]; then
+        rm -f -- number
+        case $(cat result) in
+        published* | refused*)
+            cp -- report.md earlier.tmp && mv -f earlier.tmp earlier.md && sed 's/; later: nothing: .*//' result > earlier.tmp &&
+                mv -f earlier.tmp earlier.result || die 1 "$work: cannot be written" ;;
+        esac
+        rm -f -- result
+    fi
     case $(cat result 2> /dev/null) in
+    nothing*)
+        # Without these nothing was looked at.
+        [ ! -e score.done ] && [ ! -e prompts.done ] || { tell "done: $(cat result) (-f begins it again)"; exit 0; } ;;
     published*) tell "done: $(cat result)"; exit 0 ;;
     refused*) printf '%s: done: %s (-f begins it again)\n' "$me" "$(cat result)" >&2; exit 4 ;;
     esac

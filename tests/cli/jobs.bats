@@ -118,6 +118,8 @@ with lines' odd
     job pairs score | true
     try 2 job guard score
     try 2 job score -x
+    [ "$(cat err)" = 'score: -x: is no option (score -h: help)' ]
+    try 2 job score -h
     grep -q '^score - ' err
 }
 
