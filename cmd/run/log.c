@@ -84,10 +84,18 @@ enum err_code cli_run_rate(struct cli_run *s, char *const *files, int *status, s
     (void)status;
     if (*files == NULL || files[1] != NULL || (!good && strcmp(*files, "bad") != 0))
         cli_usage("--rate %s: say good or bad behind it", s->o->rate);
+    if (good && s->o->better != NULL)
+        cli_usage("--answer corrects an answer that is bad");
     const struct journal_rating r = { .id = str_of(s->o->rate),
                                       .good = good,
                                       .better = s->o->better != NULL ? str_of(s->o->better) : (struct str){ 0 } };
 
     o->is_there = true;
-    return cli_log_open(&s->journal, o, e) ? e->code : journal_rate(s->journal, &r, e);
+    if (cli_log_open(&s->journal, o, e))
+        return e->code;
+    const enum err_code code = journal_rate(s->journal, &r, e);
+
+    if (code != ERR_ARG || strcmp(e->where, "/id") != 0)
+        return code;
+    return err_set(e, ERR_ARG, "--rate: the log has no answer %.80s", s->o->rate);
 }

@@ -24,11 +24,12 @@ kept() { cat log/*.jsonl | jq -c "select(.type == \"$1\")"; }
     try 0 chimere-run --log log --rate "$id" bad --answer 'a blue one'
     [ ! -s out ] && [ ! -s err ]
     kept rating | jq -e --arg id "$id" '.id == $id and .rating == "bad" and .answer == "a blue one"'
-    try 0 chimere-run --log log --redact blue --rate "$id" good --answer 'a blue one'
-    kept rating | tail -1 | jq -e '.rating == "good" and .answer == "a [redacted] one"'
-    fails 2 'the log has no answer run-1' chimere-run --log log --rate run-1 good
+    try 0 chimere-run --log log --redact blue --rate "$id" bad --answer 'a blue one'
+    kept rating | tail -1 | jq -e '.rating == "bad" and .answer == "a [redacted] one"'
+    fails 2 'chimere-run: --rate: the log has no answer run-1' chimere-run --log log --rate run-1 good
     fails 2 'say good or bad' chimere-run --log log --rate "$id"
     fails 2 'say good or bad' chimere-run --log log --rate "$id" well
+    fails 2 'corrects an answer that is bad' chimere-run --log log --rate "$id" good --answer 'a blue one'
     fails 1 'cannot open' chimere-run --log nothing --rate "$id" good
     fails 2 '--rate needs --log' chimere-run --rate "$id" good
     fails 2 '--redact needs --log' chimere-run --redact x -p x
