@@ -135,7 +135,7 @@ install: all ## programs, manuals, completions, embedded model, task sets, recip
 	@set -e; for m in man/*.[157]; do sed 's,/usr/local\(/share\|$$\),$(PREFIX)\1,' $$m > $(SHARE)/$${m%/*}/man$${m##*.}/$${m##*/}; chmod 644 $(SHARE)/$${m%/*}/man$${m##*.}/$${m##*/}; done
 	install -m 644 share/models/*.gguf share/models/*.md $(SHARE)/chimere/models; install -m 644 share/recipes/* $(SHARE)/chimere/recipes; install -m 644 share/k8s/* $(SHARE)/chimere/k8s; install -m 644 LICENSE README.md share/magic share/haproxy.cfg share/demo/* $(SHARE)/chimere
 	install -m 644 $(sort $(filter share/eval/%,$(UNPACKED)) $(filter-out %.zst,$(wildcard share/eval/*))) $(SHARE)/chimere/eval && install -m 644 $(filter share/rehearse/%,$(UNPACKED)) $(SHARE)/chimere/rehearse && install -m 755 share/pipelines/* $(SHARE)/chimere/pipelines && install -m 755 share/jobs/* $(SHARE)/chimere/jobs && install -m 755 share/convert/convert.py $(SHARE)/chimere/convert
-	@set -e; cd share/systemd; for u in crontab */*; do sed 's|@PREFIX@|$(PREFIX)|g' $$u > $(abspath $(SHARE))/chimere/systemd/$$u; done
+	@set -e; cd share/systemd; for u in crontab */*; do sed 's|@PREFIX@|$(PREFIX)|g; s|/usr/bin:/usr/local/bin:/usr/bin:|/usr/bin:/usr/local/bin:|' $$u > $(abspath $(SHARE))/chimere/systemd/$$u; done
 	@set -e; for p in $(NAMES); do \
 	    $(EMULATE) $(BIN)/$$p --completion bash > $(SHARE)/bash-completion/completions/$$p; \
 	    $(EMULATE) $(BIN)/$$p --completion zsh > $(SHARE)/zsh/site-functions/_$$p; $(EMULATE) $(BIN)/$$p --completion fish > $(SHARE)/fish/vendor_completions.d/$$p.fish; done

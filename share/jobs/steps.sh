@@ -129,7 +129,7 @@ night()
     case $(cat result 2> /dev/null) in
     nothing*)
         # Without these nothing was looked at.
-        [ ! -e score.done ] && [ ! -e prompts.done ] || { tell "done: $(cat result) (-f begins it again)"; exit 0; } ;;
+        [ ! -e score.done ] && [ ! -e prompts.done ] || { tell "done: $(cat result) (the earlier result of $date; -f begins it again)"; exit 0; } ;;
     published*) tell "done: $(cat result)"; exit 0 ;;
     refused*) printf '%s: done: %s (-f begins it again)\n' "$me" "$(cat result)" >&2; exit 4 ;;
     esac

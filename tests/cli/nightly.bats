@@ -181,6 +181,8 @@ of b'
     wait $pid || got=$?
     [ $got -eq 143 ] && at 0
     flock -n "$D/lock" true # nothing of it runs on
+    try 0 nightly status
+    grep -qx '2026-01-03-adapter: interrupted: nightly adapter 2026-01-03 goes on' out
 }
 
 @test "the table and the index are generations, too" {
@@ -286,6 +288,8 @@ y/long.text" # cut after 64 KiB
     : > "$D/log/answers-2026-01-03.jsonl"
     try 0 nightly adapter 2026-01-03
     [ "$(tail -n 1 err)" = 'nightly: nothing: 1 new pairs that can be tested wait: 5 are needed' ]
+    try 0 nightly adapter 2026-01-03
+    [[ $(cat err) = 'nightly: done: nothing: 1 new pairs '*' (the earlier result of 2026-01-03; -f begins it again)' ]]
     at 0
 }
 

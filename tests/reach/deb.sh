@@ -73,7 +73,7 @@ list='find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /pkg -o -
     -o -path /tmp -o -name ld.so.cache \) -prune -o -print | sort'
 installs()
 {
-    sh share/root.sh new "$root" && older && inside 'apt-get -qq -y install libjansson4 libopenblas0 libmicrohttpd12 libedit2 libpcre2-8-0 libzstd1 jq' &&
+    sh share/root.sh new "$root" && older && inside 'apt-get -qq -y install libjansson4 libopenblas0 libmicrohttpd12 libedit2 libpcre2-8-0 libzstd1 jq bc' &&
         inside "$list > /tmp/before; "'mkdir -p $HOME/.local/share/chimere/nightly $HOME/.config/systemd/user
             echo mine | tee $HOME/.local/share/chimere/nightly/settings > $HOME/.config/systemd/user/chimere.service
             apt-get -qq -y install /pkg/old/*.deb

@@ -27,7 +27,7 @@ if grep -r /usr/local/share "$dir/usr/share/man"; then echo "a manual names file
 [ "$(env -i "$dir/usr/share/chimere/jobs/nightly" -d "$dir/none" status 2>&1)" = 'nightly: there is nothing yet: nightly init' ]
 # Units name the programs where they lie, verify, and no job is exposed by more than 2.0.
 units=$dir/usr/share/chimere/systemd
-if grep -r '@PREFIX@' "$units"; then exit 1; fi
+if grep -rE '@PREFIX@|PATH=.*/usr/bin:.*/usr/bin' "$units"; then exit 1; fi
 if command -v systemd-analyze > /dev/null; then
     sed -i "s|\"/usr/|\"$dir/usr/|g" "$units"/*/*.service
     XDG_RUNTIME_DIR=$dir systemd-analyze --user verify --man=no "$units"/user/*.* > "$dir/log" 2>&1 || { cat "$dir/log"; exit 1; }
