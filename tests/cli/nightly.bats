@@ -231,10 +231,20 @@ y/long.text" # cut after 64 KiB
 @test "the way back, damaged generations, another model, and what is kept" {
     begin_test
     local n
-    for n in 1 2; do
+    try 0 nightly init
+    [ "$(cat err)" = 'nightly: gen/000000' ]
+    for n in 1 2 3; do
         cp -a "$D/gen/000000" "$D/gen/00000$n"
         jq ".generation = $n | .parent = $n - 1" "$D/gen/000000/MANIFEST" > "$D/gen/00000$n/MANIFEST"
     done
+    # The two that the current one came from stay; without the one before it, the way back leads to the next.
+    ln -sfn gen/000003 "$D/current"
+    try 0 nightly prune
+    [ "$(cd "$D/gen" && echo *)" = '000000 000001 000002 000003' ]
+    mv "$D/gen/000002" elsewhere
+    try 0 nightly rollback
+    at 1 && [ -e "$D/gen/000003/refused" ]
+    rm -r "$D/gen/000003" && mv elsewhere "$D/gen/000002"
     ln -sfn gen/000002 "$D/current"
     echo damage >> "$D/gen/000001/floor.jsonl"
     try 3 nightly rollback
