@@ -462,6 +462,9 @@ void cuda_pass(void *from, void *to, struct tensor y, struct tensor x)
         return;
     }
     hand_on(b); /* that used the memory of y */
+    /* On one GPU kernels of b that wait for the host may leave no room for those of a. */
+    if (a->id == b->id)
+        serve(b);
     hand_on(a);
     if (p->cap < n) {
         serve(a);
