@@ -251,6 +251,7 @@ static enum err_code begin_lora(struct lora *l, struct err *e)
                                  .alpha = l->o->alpha,
                                  .scales = l->o->scales,
                                  .scratch = l->o->scratch,
+                                 .start = l->o->start,
                                  .rank_given = cli_given(l->cli, "rank"),
                                  .alpha_given = cli_given(l->cli, "alpha"),
                                  .targets_given = cli_given(l->cli, "targets") };

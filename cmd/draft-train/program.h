@@ -18,7 +18,7 @@ struct cli_train_options {
     int64_t memory_bytes, n_predict, seed, steps;
     float rate;
     /* lora */
-    const char *targets, *size, *inspect, *cpu_time; /* targets NULL: all that the size allows */
+    const char *targets, *size, *inspect, *cpu_time, *start; /* targets NULL: all that the size allows */
     int32_t rank;
     float alpha;
     struct tune_opts lora; /* those that lora alone has */

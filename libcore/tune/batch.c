@@ -7,8 +7,10 @@
 
 #include "base/rng.h"
 #include "tune/job.h"
+#include "tune/lora.h"
 
 #define LOSS_FIRST 5.0f  /* of what was never seen and is to be learnt */
+#define LOOK_SHARE 0.1   /* of the time, at most, until the losses at the beginning are known */
 #define LOSS_LEAST 0.01f /* added to each: what was once learnt is seen again at times */
 
 static int64_t n_rehearsed(const struct tune_job *j)
@@ -28,6 +30,45 @@ enum err_code tune_batch_open(struct tune_job *j, struct err *e)
         return err_nomem(e);
     for (int64_t i = 0; i < j->data.learn.n; i++)
         j->state.seen[i] = LOSS_FIRST;
+    return ERR_OK;
+}
+
+/* Losses of the items, with the numbers of now; those that there is no time for stay as they are. */
+static enum err_code look_at(struct tune_job *j, const struct tune_items *s, float *seen, double until_ms,
+                             struct err *e)
+{
+    enum { MANY = 64 };
+    struct grad_seq seq[MANY];
+    const struct tune_lora *l = j->state.lora;
+    double loss[MANY], sum;
+    int n;
+
+    for (int64_t first = 0; first < s->n && tune_now_ms(j) < until_ms; first += n) {
+        n = tune_fitting(j, s, first, seq, MANY);
+        tune_lora_at(l, l->theta, NULL, 0, n, j->state.adapters);
+        if (tune_tick(j, TUNE_ASKING, first, s->n, e) ||
+            grad_forward(
+                j->g,
+                &(struct grad_batch){
+                    .seq = seq, .n_seq = n, .adapter = j->state.adapters, .n_adapter = l->n, .seq_loss = loss },
+                &sum, e))
+            return e->code;
+        for (int i = 0; i < n; i++)
+            seen[first + i] = (float)(loss[i] / s->v[first + i].n_answer);
+    }
+    return ERR_OK;
+}
+
+enum err_code tune_batch_look(struct tune_job *j, struct err *e)
+{
+    const struct tune_data *d = &j->data;
+    const struct tune_items *const set[] = { &d->learn, &d->own, &d->keep };
+    const double until_ms = tune_now_ms(j) + LOOK_SHARE * j->o->time_s * 1e3;
+    float *seen = j->state.seen;
+
+    for (int i = 0; i < 3; seen += set[i++]->n)
+        if (look_at(j, set[i], seen, until_ms, e))
+            return e->code;
     return ERR_OK;
 }
 

@@ -18,11 +18,10 @@ static bool same_shape(const struct adapter *a, const struct adapter *b)
     return same;
 }
 
-/* Training goes on with the adapter that is there: what was asked of a new one has to be so already. */
+/* Training goes on with an adapter that is there: what was asked of a new one has to be so already. */
 static enum err_code check_shape(const struct tune_job *j, const struct tune_begin_opts *b,
-                                 const struct tune_lora_opts *new, struct err *e)
+                                 const struct tune_lora_opts *new, const struct adapter *old, struct err *e)
 {
-    const struct adapter *old = j->begin.old;
     struct tune_lora_opts to = *new;
     struct tune_lora *asked;
     bool same;
@@ -43,7 +42,30 @@ static enum err_code check_shape(const struct tune_job *j, const struct tune_beg
                 : err_set(e, ERR_ARG,
                           "%s has rank %d, alpha %g and %zu matrices, and training goes on with it: another "
                           "--rank, --alpha or --targets needs --scratch",
-                          j->o->out, adapter_rank(old), (double)old->alpha, old->n);
+                          old->path, adapter_rank(old), (double)old->alpha, old->n);
+}
+
+/* What learns begins with the numbers of an adapter. */
+static enum err_code go_on(struct tune_job *j, const struct tune_begin_opts *b, const struct tune_lora_opts *to,
+                           const struct adapter *from, struct err *e)
+{
+    if (adapter_is_scales(from) != b->scales)
+        return err_set(e, ERR_ARG, "%s %s, and training goes on with it: another kind needs --scratch", from->path,
+                       b->scales ? "is an adapter of low rank" : "has scales");
+    return check_shape(j, b, to, from, e) ? e->code : tune_lora_of(&j->begin.lora, j->g, from, e);
+}
+
+/* The numbers of another file, which is not needed any longer then. */
+static enum err_code start_with(struct tune_job *j, const struct tune_begin_opts *b, const struct tune_lora_opts *to,
+                                const struct gguf *model, struct err *e)
+{
+    struct adapter *from = NULL;
+    const enum err_code code = adapter_open(&from, b->start, e) || adapter_check(from, model, e)
+                                   ? err_wrap(e, "--start")
+                                   : go_on(j, b, to, from, e);
+
+    adapter_close(from);
+    return code;
 }
 
 static enum err_code open_lora(struct tune_job *j, const struct tune_begin_opts *o, const struct gguf *model,
@@ -66,12 +88,11 @@ static enum err_code open_lora(struct tune_job *j, const struct tune_begin_opts 
         if (adapter_open(&b->old, j->o->out, e) || adapter_check(b->old, model, e) ||
             tune_lora_of(&b->champion, j->g, b->old, e))
             return err_wrap(e, "cannot replace the file of --out");
-        if (!o->scratch && adapter_is_scales(b->old) != o->scales)
-            return err_set(e, ERR_ARG, "%s %s, and training goes on with it: another kind needs --scratch", j->o->out,
-                           o->scales ? "is an adapter of low rank" : "has scales");
-        if (!o->scratch)
-            return check_shape(j, o, &to, e) ? e->code : tune_lora_of(&b->lora, j->g, b->old, e);
     }
+    if (o->start != NULL)
+        return start_with(j, o, &to, model, e);
+    if (b->old != NULL && !o->scratch)
+        return go_on(j, o, &to, b->old, e);
     b->fresh = true;
     to.classes |= o->more;
     if (tune_lora_new(&b->lora, j->g, &to, e))

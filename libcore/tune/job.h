@@ -83,6 +83,7 @@ struct tune_begin_opts {
     unsigned classes; /* bits of enum model_class */
     unsigned more;    /* other classes, which are added if the file stays below this size: */
     int64_t bytes_most;
+    const char *start; /* a file whose numbers it begins with; NULL: those of --out, or new ones */
     bool scales, scratch, rank_given, alpha_given, targets_given;
 };
 /* What a training begins with. */
@@ -255,6 +256,9 @@ MUST_CHECK enum err_code tune_tick(const struct tune_job *j, enum tune_phase pha
 /* ---- batch.c ---- */
 
 MUST_CHECK enum err_code tune_batch_open(struct tune_job *j, struct err *e);
+/* Notes the losses of all items before the first step: an adapter that goes on knows some of what is to be learnt, and
+ * has lost some of what is rehearsed. */
+MUST_CHECK enum err_code tune_batch_look(struct tune_job *j, struct err *e);
 /* What is rehearsed as number i of all steps that take it in turn, also below 0; and where it is. */
 int64_t tune_rehearsed(const struct tune_job *j, int64_t i);
 const struct tune_item *tune_rehearsed_at(const struct tune_job *j, int64_t i);

@@ -226,6 +226,8 @@ enum err_code tune_learn(struct tune_job *j, struct err *e)
 
     if (code == ERR_OK && j->state.zo != NULL)
         code = begin_zo(j, seq, e);
+    if (code == ERR_OK && j->state.zo == NULL && j->state.step == 0 && !tune_lora_is_neutral(j->state.lora))
+        code = tune_batch_look(j, e);
     j->report.step_first = j->state.step;
     j->report.learn_from_s = tune_spent_s(j);
     while (code == ERR_OK && tune_part_done(j) < 1) {

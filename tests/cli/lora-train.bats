@@ -170,6 +170,11 @@ poke() # FILE OFFSET BYTES
     grep -q '8 items are not trained on: they are in a file of --keep-test' err
     jq -se '.[0] | .items == 6 and .keep == 19 and .kept == 16' e
     jq -se '[.[] | select(.type == "test") | [.set, .items]] == [["held out", 10], ["kept numbers", 8], ["kept words", 8]]' e
+    # with the weights of that one, and nothing is there that it would be compared with
+    try 0 train -o c.gguf --start a.gguf --keep-test words.jsonl --steps 1 --rate 1e-9 --forget 20 --jsonl s
+    jq -s '[.[] | select(.set == "held out") | .loss_before - .loss] | .[0] > 0.01' s | grep -q true && [ "$(echo c.gguf*)" = c.gguf ]
+    fails 2 'do not go together' train -o c.gguf --start a.gguf --scratch
+    fails 1 '--start: ' train -o d.gguf --start nothing.gguf
     fails 3 '--keep-test: 4 items are too few' train -o b.gguf --keep-test <(head -n 4 test.jsonl)
     fails 2 'do not go together' train -o b.gguf --time 1m --cpu-time 1m
     try 2 train -o b.gguf --rehearse 0 --cpu-time 0.001s

@@ -380,11 +380,11 @@ static void bench_close(struct bench *b)
     gguf_close(b->gguf);
 }
 
-/* A job that has everything up to its first step. */
-static enum err_code job_open(struct stage *s, const struct bench *b, const char *out, enum tune_method method,
-                              struct err *e)
+/* A job that has everything up to its first step, with the numbers of a file, or new ones. */
+static enum err_code job_open_with(struct stage *s, const struct bench *b, const char *out, enum tune_method method,
+                                   const char *start, struct err *e)
 {
-    const struct tune_begin_opts begin = { .rank = 2, .alpha = 4, .classes = 1u << MODEL_ATTENTION };
+    const struct tune_begin_opts begin = { .rank = 2, .alpha = 4, .classes = 1u << MODEL_ATTENTION, .start = start };
     struct tune_job *j = &s->job;
 
     stage_open(s);
@@ -402,6 +402,12 @@ static enum err_code job_open(struct stage *s, const struct bench *b, const char
                    tune_resume(j, e) || tune_test_before(j, e)
                ? e->code
                : ERR_OK;
+}
+
+static enum err_code job_open(struct stage *s, const struct bench *b, const char *out, enum tune_method method,
+                              struct err *e)
+{
+    return job_open_with(s, b, out, method, NULL, e);
 }
 
 /* Stopped after each number of steps and gone on, to the bytes of the training that nothing stopped. */
@@ -509,6 +515,46 @@ static void test_decide(void **state)
     assert_int_equal(rmdir(dir), 0);
 }
 
+/* With the numbers of another file what is kept is what the model says without it, and what that file has learnt is not
+ * new: its losses are known before the first step. */
+static void test_start(void **state)
+{
+    char dir[] = "/tmp/tuneXXXXXX", first[64], out[64];
+    struct err e = { 0 };
+    struct stage s;
+    struct bench b;
+
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    (void)snprintf(first, sizeof first, "%s/first.gguf", dir);
+    (void)snprintf(out, sizeof out, "%s/a.gguf", dir);
+    bench_open(&b);
+    assert_int_equal(job_open(&s, &b, first, TUNE_FIRST, &e), ERR_OK);
+    assert_int_equal(tune_learn(&s.job, &e), ERR_OK);
+    assert_int_equal(tune_lora_write(s.job.state.lora, first, "f16", &e), ERR_OK);
+    tune_job_close(&s.job);
+    assert_int_equal(job_open_with(&s, &b, out, TUNE_FIRST, first, &e), ERR_OK);
+    assert_true(s.job.begin.champion == NULL && !s.job.begin.fresh && !tune_lora_is_neutral(s.job.state.lora));
+    assert_true(s.job.state.seen[0] > 4 && s.job.state.seen[5] == 0);
+    assert_int_equal(tune_batch_look(&s.job, &e), ERR_OK);
+    for (int i = 0; i < 5; i++) /* the items that are tested are those that are learnt */
+        assert_true((double)s.job.state.seen[i] < s.job.report.before[0][i].loss);
+    for (int i = 5; i < s.job.state.n_seen; i++)
+        assert_true(s.job.state.seen[i] > 0 && s.job.state.seen[i] < 1);
+    assert_int_equal(tune_learn(&s.job, &e), ERR_OK);
+    tune_job_close(&s.job);
+    assert_int_equal(job_open_with(&s, &b, out, TUNE_FIRST, "/nowhere/b.gguf", &e), ERR_IO);
+    assert_non_null(strstr(e.msg, "--start"));
+    tune_job_close(&s.job);
+    unlink(first);
+    (void)snprintf(first, sizeof first, "%s/first.gguf.train", dir);
+    unlink(first);
+    (void)snprintf(first, sizeof first, "%s/a.gguf.train", dir);
+    unlink(first);
+    bench_close(&b);
+    assert_int_equal(rmdir(dir), 0);
+}
+
 /* Behind a shield the gradient is shielded before the step, and the step after it: AdamW turns it again. */
 static void test_move(void **state)
 {
@@ -563,7 +609,7 @@ int main(void)
         cmocka_unit_test(test_counted_twice), cmocka_unit_test(test_batch),     cmocka_unit_test(test_turns),
         cmocka_unit_test(test_drawn),         cmocka_unit_test(test_rehearsed), cmocka_unit_test(test_unsure),
         cmocka_unit_test(test_questions),     cmocka_unit_test(test_move),      cmocka_unit_test(test_resume),
-        cmocka_unit_test(test_half),          cmocka_unit_test(test_decide),
+        cmocka_unit_test(test_half),          cmocka_unit_test(test_decide),    cmocka_unit_test(test_start),
     };
 
     test_filter();
