@@ -12,8 +12,8 @@ def for_trainer: del(.enable_thinking) | if (.answer | type) != "string" then de
 def suite($n; $name; $whole): [inputs] | select(any(.[]; .messages?)) |
     (.[] | (if $whole then "decide" else part end) as $part | "\($part).\($n)\t\(if $part == "decide" then . else for_trainer end | tojson)"),
     "name.\($n)\t\({set: "suite.decide.\($n)", $name} | tojson)";
-# Of a file that is only for the trainer, one half to test on, the other to rehearse.
-def more($n): inputs | "\(if (.id | hash) % 2 == 0 then "search" else "keep" end).\($n)\t\(for_trainer | tojson)";
+# Of a file that is only for the trainer, a third to test on, the rest to rehearse.
+def more($n): inputs | "\(if (.id | hash) % 3 == 0 then "search" else "keep" end).\($n)\t\(for_trainer | tojson)";
 # Answers to a suite, as a generation keeps them: with the names of its sets.
 def results($names): (reduce $names[] as $n ({}; .[$n.set] = $n.name)) as $names |
     inputs | select(.type == "answer") | {set: ($names[.set] // .set), id, item, right};
@@ -28,17 +28,8 @@ def items: [inputs | select(.type == "pair" or .type == "test")] |
         (.[] | select(is_chat and .type == "test" and (.known | not)) | "new\t\(task("new-\(.id)") | tojson)"),
         (map(select(is_chat and (.wording == "as asked" or (.type == "test" and .known))))[-400:][] |
             "replay\t\(task("\(if .known then "replay" else "rated" end)-\(.id)") | tojson)"),
-        # What was learnt before, with the question that shows whether it is still there.
-        (foreach (.[] | select(.type == "pair" and .known)) as $p (null; if $p.wording == "as asked" then $p.id else . end;
-            "old\t\($p + {replay: "replay-\(.)"} | del(.known) | tojson)")));
-
-# The newest of what was learnt before is learnt again, and so is what is no longer answered; the rest is rehearsed, once
-# with a thought and once without.
-def old_items($asked; $newest):
-    (reduce ($asked[] | select(.set == "items.replay" and .right == false)) as $a ({}; .[$a.id] = 1)) as $lost |
-    [inputs] | length as $n | to_entries[] | (.key >= $n - $newest) as $new | .value |
-    if $new or $lost[.replay] or (is_chat | not) then "learn\t\(tojson)"
-    else "keep\t\(if .wording == "as asked" then . else .reasoning_content = "" end | tojson)" end;
+        # What a night was tested on is learnt with the rest in the next ones.
+        (.[] | select(.known) | "old\t\(del(.known) | tojson)"));
 
 # Of files of text, line by line: a text for each paragraph, or for so much of it as is quickly put together.
 def paragraphs:

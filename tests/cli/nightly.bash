@@ -22,10 +22,10 @@ END
     cat > bin/chimere-draft-train << 'END'
 #!/usr/bin/env bash
 echo "train $*" >> "$FAKES/trained"
-while [ $# -gt 1 ]; do case $1 in -o) out=$2 ;; --neutral) new=1 ;; esac; shift; done
+while [ $# -gt 1 ]; do case $1 in -o) out=$2 ;; --start) start=$2 ;; --neutral) new=1 ;; esac; shift; done
 [ -z "$new" ] || { echo neutral > "$out"; exit; }
 eval "$DURING"
-{ cat "$out" && jq -r '"\(.messages[-1].content)\t\(.answer)"' "$1" && echo "$LEARNS"; } > "$out.new" && mv "$out.new" "$out"
+{ cat "$start" && jq -r '"\(.messages[-1].content)\t\(.answer)"' "$1" && echo "$LEARNS"; } > "$out.new" && mv "$out.new" "$out"
 END
     cat > bin/chimere-bench << 'END'
 #!/usr/bin/env bash
