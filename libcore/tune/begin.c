@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* begin.c - what the training of an adapter begins with: the one that is there, or a new one. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -108,7 +109,13 @@ static enum err_code open_lora(struct tune_job *j, const struct tune_begin_opts 
 enum err_code tune_begin(struct tune_job *j, const struct tune_begin_opts *o, const struct gguf *model, struct err *e)
 {
     const enum err_code code = open_lora(j, o, model, e);
+    const struct tune_lora *l = j->state.lora = j->begin.lora;
 
-    j->state.lora = j->begin.lora;
-    return code;
+    if (code != ERR_OK || j->begin.fresh || tune_lora_is_neutral(l))
+        return code;
+    j->begin.from = malloc((size_t)l->n_params * sizeof(float));
+    if (j->begin.from == NULL)
+        return err_nomem(e);
+    memcpy(j->begin.from, l->theta, (size_t)l->n_params * sizeof(float));
+    return ERR_OK;
 }

@@ -240,7 +240,7 @@ static enum err_code split_items(struct tune_job *j, struct err *e)
  * is written, and what is read again instead. An old adapter is there three times. */
 static int64_t own_bytes(const struct tune_job *j)
 {
-    const int64_t copies = j->o->method == TUNE_FIRST ? 6 : 6 + 2 * j->o->samples;
+    const int64_t copies = (j->o->method == TUNE_FIRST ? 6 : 6 + 2 * j->o->samples) + (j->begin.from != NULL);
     const int64_t old = j->begin.old != NULL ? 3 * adapter_floats(j->begin.old) : 0;
     const int64_t n = j->o->rehearse * 9 / 8 + (int64_t)json_array_size(j->data.keep.open);
     int64_t rows = n * TUNE_OWN_ANSWER, shield = j->shielded ? tune_shield_bytes(j->state.lora) : 0;
@@ -464,6 +464,7 @@ void tune_job_close(struct tune_job *j)
     tune_items_free(&j->data.own);
     json_decref(j->data.sets);
     free(j->report.outcome);
+    free(j->begin.from);
     tune_lora_close(j->begin.lora);
     tune_lora_close(j->begin.champion);
     adapter_close(j->begin.old);

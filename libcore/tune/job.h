@@ -91,6 +91,7 @@ struct tune_begin {
     struct adapter *old;               /* the file of --out; NULL: there is none */
     struct tune_lora *champion, *lora; /* of old, what serves; what learns, with its numbers or new */
     bool fresh;                        /* lora is new */
+    float *from;                       /* [lora->n_params] numbers of another adapter, where it goes on; NULL: none */
 };
 
 /* ---- what the program is told, and asked ---- */

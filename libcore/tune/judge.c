@@ -572,16 +572,27 @@ bool tune_tests_kept(const struct tune_report *r)
     return any;
 }
 
+/* A part of what the training has added: to another adapter, which would be weaker otherwise, or to nothing. */
+static void weaken(const struct weakening *w, float strength)
+{
+    struct tune_lora *l = w->j->state.lora;
+    const float *from = w->j->begin.from;
+
+    memcpy(l->theta, w->whole, (size_t)l->n_params * sizeof(float));
+    if (from == NULL)
+        tune_lora_weaken(l, strength);
+    for (int64_t i = 0; from != NULL && strength < 1 && i < l->n_params; i++)
+        l->theta[i] = from[i] + strength * (w->whole[i] - from[i]);
+}
+
 static enum err_code try_strength(void *ctx, struct tune_verdict *v, struct err *e)
 {
     const struct weakening *w = ctx;
-    struct tune_lora *l = w->j->state.lora;
     const struct tune_items *kept = &w->j->data.kept;
     int64_t lost = 0, won = 0, n = 0;
     char at[TUNE_AT_BYTES];
 
-    memcpy(l->theta, w->whole, (size_t)l->n_params * sizeof(float));
-    tune_lora_weaken(l, (float)v->strength);
+    weaken(w, (float)v->strength);
     if (test_fresh(w->j, v, e))
         return e->code;
     for (int i = 0; i < kept->n_set || i == 0; i++) {

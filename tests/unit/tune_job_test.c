@@ -516,7 +516,7 @@ static void test_decide(void **state)
 }
 
 /* With the numbers of another file what is kept is what the model says without it, and what that file has learnt is not
- * new: its losses are known before the first step. */
+ * new: its losses are known before the first step. Less strength is a point on the way from those numbers. */
 static void test_start(void **state)
 {
     char dir[] = "/tmp/tuneXXXXXX", first[64], out[64];
@@ -542,6 +542,22 @@ static void test_start(void **state)
     for (int i = 5; i < s.job.state.n_seen; i++)
         assert_true(s.job.state.seen[i] > 0 && s.job.state.seen[i] < 1);
     assert_int_equal(tune_learn(&s.job, &e), ERR_OK);
+    const struct tune_lora *l = s.job.state.lora;
+    float *whole = malloc((size_t)l->n_params * sizeof *whole);
+
+    assert_non_null(whole);
+    memcpy(whole, l->theta, (size_t)l->n_params * sizeof *whole);
+    s.o.forget = 0; /* which nothing keeps */
+    s.o.forget_given = true;
+    s.o.accept = TUNE_LIKELIHOOD;
+    assert_int_equal(tune_decide(&s.job, &e), ERR_OK);
+    const double part = s.job.report.verdict.strength;
+
+    assert_true(s.job.report.verdict.better && !s.job.report.verdict.keeps && part > 0.7 && part < 0.75);
+    for (int64_t i = 0; i < l->n_params; i++)
+        assert_true(fabs((double)l->theta[i] - (1 - part) * (double)s.job.begin.from[i] - part * (double)whole[i]) <
+                    1e-6);
+    free(whole);
     tune_job_close(&s.job);
     assert_int_equal(job_open_with(&s, &b, out, TUNE_FIRST, "/nowhere/b.gguf", &e), ERR_IO);
     assert_non_null(strstr(e.msg, "--start"));
