@@ -2,9 +2,14 @@
 /* wgmma.cuh - wgmma: the tensor cores of sm_90, used by four warps together.   room: kernels
  *
  * D [64][N] (+)= A [64][16] B [16][N]. A is in registers, laid out as for mma.m16n8k16 with 16 rows a warp, or in
- * shared memory as B is. B is in shared memory with the 128-byte swizzle: 64 halves of a column are contiguous, and
- * 16-byte part i of column n lies where part i ^ n % 8 would; or plain. Of D, lane 4 g + c has for each 8 columns row g
- * of columns 2 c and 2 c + 1, then row g + 8. */
+ * shared memory, laid out as B.
+ *
+ * B is in shared memory, in one of two layouts. With the 128-byte swizzle the 64 halves of a column are contiguous,
+ * but for the order of their 16-byte parts: part i of column n lies at place i ^ n % 8. Without swizzle it consists of
+ * core matrices of 8 columns by 16 bytes, 128 contiguous bytes each (wgmma_plain()).
+ *
+ * D is in registers. Lane 4 g + c has, of each 8 columns, the columns 2 c and 2 c + 1: first of row g, then of row
+ * g + 8. */
 #ifndef KERNELS_COMMON_WGMMA_CUH
 #define KERNELS_COMMON_WGMMA_CUH
 #include "kernels/common/tma.cuh"

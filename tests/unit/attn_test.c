@@ -19,7 +19,8 @@ struct heads {
     int n_q, n_kv, dim_k, dim_v, type_k, type_v, window;
 };
 
-/* Rows of each sequence, from this position on; repeated: so many such sequences, each 7 positions further. */
+/* A step: sequence i has n[i] rows, the first of them at position pos[i]. With `repeated` set the step has that many
+ * sequences. They take n and pos in turn, and start 7 positions later in each round. */
 struct split {
     int n_seq, n[3], pos[3], repeated;
 };
