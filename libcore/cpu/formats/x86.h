@@ -653,6 +653,7 @@ TARGET_AVX512 static inline __m512 x86_times(__m128i v, float f)
 #define X86_INTS_AVX2
 #define X86_INTS_32
 #define X86_LANES
+#define X86_LAID_AVX2
 #define X86_FOURS
 #define X86_COLUMNS
 #define X86_LAID
