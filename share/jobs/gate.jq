@@ -78,19 +78,19 @@ def judged($name; $margin): compared | . + {set: $name, margin: $margin, upper: 
 # A set says enough alone with so many items: of changes that lose 3.5 % and win 1 %, a margin of 8 % lets 93 of 100 pass with
 # 200 items, 67 with 100 and 30 with 50 (simulated).
 def enough: 200;
-def rows_of($sets; $margin): $sets | if length > 0 then [(map(.[0].set) | sort | join(", ")) as $names | add | judged($names; $margin)] else [] end;
+# Sets in groups of enough items: each with so many is a group of its own, the others go together in the order of their sizes.
+def grouped: sort_by(compared.n) | map(select(compared.n >= enough) | [.]) + (map(select(compared.n < enough)) |
+    reduce .[] as $set ([]; if length > 0 and (.[-1] | add | compared.n) < enough then .[-1] += [$set] else . + [[$set]] end) |
+    if length > 1 and (.[-1] | add | compared.n) < enough then .[:-2] + [.[-2] + .[-1]] else . end);
 
-# Sets one by one, those with too few items together, with the smallest of the others while these are too few, then all.
-# A set among these that loses more than the margin for certain, by the lower bound of its loss, is named alone, too.
-# Where even all are too few, one more may be lost than won.
+# Groups of sets, then all. A set of a group that loses more than the margin for certain, by the lower bound of its loss, is
+# named alone, too. Where even all have too few items, one more may be lost than won.
 # What is learnt now makes up for no loss.
 def harm($before; $after; $margin; $margin_all):
     pairs_of($before; $after) | map(select(.set != "items.new" and (.was or .set != "items.replay" or ("\(.id)" | startswith("replay-")))) |
-        if .set == "items.replay" then .set = "rated questions" else . end) | . as $all | group_by(.set) | sort_by(compared.n) |
-    ([.[] | select(compared.n < enough)] | length) as $few | . as $sets |
-    (if $few == 0 then 0 else first(range($few; $sets | length + 1) | select(. == ($sets | length) or ($sets[:.] | add | compared.n) >= enough)) end) as $few |
-    ($sets[$few:] | sort_by(.[0].set) | map(judged(.[0].set; $margin))) + rows_of($sets[:$few]; $margin) +
-    (if $few < 2 then [] else $sets[:$few] | map(judged(.[0].set; $margin) | select(-upper(.won; .lost; .n) > $margin) | .ok = false) end) +
+        if .set == "items.replay" then .set = "rated questions" else . end) | . as $all | group_by(.set) | grouped |
+    (map((map(.[0].set) | sort | join(", ")) as $names | add | judged($names; $margin)) | sort_by(.set)) +
+    (map(select(length > 1)[] | judged(.[0].set; $margin) | select(-upper(.won; .lost; .n) > $margin) | .ok = false)) +
     (if ($all | length) == 0 then [] else [$all | judged("all"; $margin_all)] end);
 
 def percent: . * 1000 | round / 10 | tostring + " %";

@@ -350,16 +350,18 @@ y/long.text" # cut after 64 KiB
         with -nc --slurpfile b b --slurpfile a a 'include "gate"; harm($b; $a; 1; 0.1) | .[-1] | [.set, .n, .lost, .won, .ok]'
     done > out
     [ "$(paste -sd ' ' out)" = '["all",100,7,0,false] ["all",120,7,20,true]' ]
-    # A set with too few items is judged with the smallest of the others, and alone where its loss is certain.
+    # Sets with too few items are judged in groups, and alone where a loss is certain.
     jq -nc '{s: 240, t: 30, u: 170, v: 220} | to_entries[] | .key as $set | range(.value) | {$set, id: "\($set)\(.)", right: true}' > b
     harm() { with -nc --slurpfile b "$1" --slurpfile a "$2" 'include "gate"; harm($b; $a; 0.08; 0.04) | map([.set, .n, .lost, .ok])'; }
     lose() { jq -c '.right = (.id | test("'"$1"'") | not)' b; } # those whose names match
     lose '^u1[0-7]$' > a
-    [ "$(harm b a)" = '[["s",240,0,true],["v",220,0,true],["t, u",200,8,true],["all",660,8,true]]' ]
+    [ "$(harm b a)" = '[["s",240,0,true],["t, u",200,8,true],["v",220,0,true],["all",660,8,true]]' ]
     lose '^u1[0-9]$' > a
-    [ "$(harm b a)" = '[["s",240,0,true],["v",220,0,true],["t, u",200,10,false],["all",660,10,true]]' ]
+    [ "$(harm b a)" = '[["s",240,0,true],["t, u",200,10,false],["v",220,0,true],["all",660,10,true]]' ]
     lose '^t1[0-7]$' > a
-    [ "$(harm b a)" = '[["s",240,0,true],["v",220,0,true],["t, u",200,8,true],["t",30,8,false],["all",660,8,true]]' ]
+    [ "$(harm b a)" = '[["s",240,0,true],["t, u",200,8,true],["v",220,0,true],["t",30,8,false],["all",660,8,true]]' ]
+    jq -nc '{s: 120, t: 130, u: 140, v: 150, w: 170} | to_entries[] | .key as $set | range(.value) | {$set, id: "\($set)\(.)", right: true}' > many
+    [ "$(harm many many)" = '[["s, t",250,0,true],["u, v, w",460,0,true],["all",710,0,true]]' ]
     grep '"t"' b > few
     [ "$(harm few a)" = '[["t",30,8,false],["all",30,8,false]]' ]
 }
