@@ -94,13 +94,16 @@ def harm($before; $after; $margin; $margin_all):
     (if ($all | length) == 0 then [] else [$all | judged("all"; $margin_all)] end);
 
 def percent: . * 1000 | round / 10 | tostring + " %";
-def decided($before; $after; $floor; $margin; $margin_all; $job):
-    (pairs_of($before; $after) | map(select(.set == "items.new")) | compared | . + {p: chance(.lost; .won)}) as $new |
+def new_of($before; $after): pairs_of($before; $after) | map(select(.set == "items.new")) | compared;
+# $was and $is answer the new items with what was made alone, $before and $after all items with all files of a generation.
+def decided($was; $is; $before; $after; $floor; $margin; $margin_all; $job):
+    (new_of($was; $is) | . + {p: chance(.lost; .won)}) as $new | new_of($before; $after) as $together |
     harm($before; $after; $margin; $margin_all) as $sets |
     harm($floor; $after; $margin; $margin_all) as $floor |
-    {type: "gate", job: $job, new: ($new + {ok: ($job != "adapter" or $new.p < 0.05)}), sets: $sets, floor: $floor} |
+    {type: "gate", job: $job, new: ($new + {together: ($together | {before, after, lost, won}),
+        ok: ($job != "adapter" or ($new.p < 0.05 and $together.lost <= $together.won))}), sets: $sets, floor: $floor} |
     .refused = [
-        (select(.new.ok | not) | "of new items \($new.won) were won and \($new.lost) lost (p \($new.p * 1000 | round / 1000))"),
+        (select(.new.ok | not) | "of new items \($new.won) were won and \($new.lost) lost (p \($new.p * 1000 | round / 1000)), with all files \($together.won) and \($together.lost)"),
         ($sets[] | select(.ok | not) | "\(.set): \(.lost) lost and \(.won) won of \(.n), at most \(.upper | percent) may be lost, \(.margin | percent) are allowed"),
         ($floor[] | select(.ok | not) | "since the first generation \(.set): \(.lost) lost and \(.won) won of \(.n), at most \(.upper | percent)")];
 
@@ -109,7 +112,7 @@ def table: "| set | counted | before | after | lost | won | at most lost | allow
 def report($night; $how; $words; $counts; $gate; $text; $speed; $times):
     "# \($night)", "", "\($how): \($words | shown)", "",
     (if $counts.scored then "Scored: \([$counts.scored | to_entries[] | "\(.value) \(.key)"] | join(", ")). Pairs: \($counts.pairs), of which new: \($counts.new); with a test: \($counts.tests); in quarantine: \($counts.held).", "" else empty end),
-    (if $gate then "New items: \($gate.new.before) of \($gate.new.asked) before, \($gate.new.after) after; won \($gate.new.won), lost \($gate.new.lost), p \($gate.new.p * 10000 | round / 10000).", "",
+    (if $gate then "New items: \($gate.new.before) of \($gate.new.asked) before, \($gate.new.after) after; won \($gate.new.won), lost \($gate.new.lost), p \($gate.new.p * 10000 | round / 10000). With all files of the generation \($gate.new.together.before) before, \($gate.new.together.after) after.", "",
         "Against the generation before:", "", ($gate.sets | table), "", "Against the first generation:", "", ($gate.floor | table), "" else empty end),
     (if $text then "Held-out text, nats a token: \($text.before * 1000 | round / 1000) before, \($text.after * 1000 | round / 1000) after.", "" else empty end),
     (if $speed then "Tokens a second of processor time: \($speed.before * 10 | round / 10) before, \($speed.after * 10 | round / 10) after.", "" else empty end),

@@ -254,7 +254,20 @@ eval_suite() # ANSWERS DIRECTORY RESULTS
     run_jq -nc --slurpfile names <(cat suite.name.*.jsonl) 'include "gate"; results($names)' "$1" > "$3"
 }
 
-do_asked() { answer_tasks asked.answers champion items.new.jsonl items.replay.jsonl; }
+# New questions for an adapter alone: what the index finds already would hide what is learnt.
+ask_alone() # DIRECTORY ANSWERS
+{
+    [ "$command" = adapter ] || return 0
+    mkdir -p "$1.alone"
+    ln -sfn "../$1/adapter.gguf" "$1.alone/adapter.gguf"
+    answer_tasks "$2" "$1.alone" items.new.jsonl
+}
+
+do_asked()
+{
+    answer_tasks asked.answers champion items.new.jsonl items.replay.jsonl
+    ask_alone champion asked.alone
+}
 
 # With the numbers of the parent's adapter, all new pairs, and the newest 1000 old ones. What has to stay is what the
 # model says without an adapter, so that small losses do not add up over the nights. New pairs get ten passes, old ones two
@@ -340,8 +353,10 @@ do_recall()
 
 do_gate()
 {
-    local who
+    local who new=answers
+    [ "$command" != adapter ] || new=alone
     answer_tasks gate.answers challenger items.new.jsonl items.replay.jsonl
+    ask_alone challenger gate.alone
     eval_suite gate.suite.answers challenger gate.suite.jsonl
     # The parent, and the first generation, were asked the same suite before, unless that has changed.
     for who in suite floor; do cat champion/$who.jsonl > gate.$who.before.tmp 2> /dev/null || true; done
@@ -352,8 +367,8 @@ do_gate()
     done
     cp gate.floor.before.tmp gate.floor.jsonl
     run_jq -nc --slurpfile before <(cat asked.answers gate.suite.before.tmp) --slurpfile after <(cat gate.answers gate.suite.jsonl) \
-        --slurpfile floor gate.floor.jsonl --argjson margin "$margin" --argjson margin_all "$margin_all" --arg job "$command" \
-        'include "gate"; decided($before; $after; $floor; $margin / 100; $margin_all / 100; $job)' > gate.json || exit
+        --slurpfile floor gate.floor.jsonl --slurpfile was asked.$new --slurpfile is gate.$new --argjson margin "$margin" --argjson margin_all "$margin_all" --arg job "$command" \
+        'include "gate"; decided($was; $is; $before; $after; $floor; $margin / 100; $margin_all / 100; $job)' > gate.json || exit
 }
 
 # Tokens a second of processor time, whatever else runs, of an answer with the files of a directory; 0: none came.
@@ -423,7 +438,7 @@ night_adapter()
         ended nothing "$(lines_in items.new.jsonl) new pairs that can be tested wait: $min_pairs are needed"
     step suite
     step asked items parent
-    wrong=$(grep '"set":"items.new"' asked.answers | grep -c '"right":false') || true
+    wrong=$(grep '"set":"items.new"' asked.alone | grep -c '"right":false') || true
     [ "$wrong" -ge "$min_pairs" ] || ended nothing "of the new pairs $wrong are not known yet: $min_pairs are needed"
     step train items suite asked parent
     [ ! -e train.refused ] || ended refused "$(cat train.refused)"

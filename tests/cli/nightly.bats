@@ -42,7 +42,7 @@ of b'
     jq -e '.generation == 1 and .parent == 0 and .job == "adapter" and .date == "2026-01-03" and (.files | keys) ==
         ["adapter.gguf", "floor.jsonl", "gate.json", "pairs.jsonl", "scored.jsonl", "suite.jsonl"]' "$D/current/MANIFEST"
     grep -q 'fact number <6>' "$D/current/adapter.gguf"
-    jq -e '.new == {n: 6, asked: 6, before: 0, after: 6, lost: 0, won: 6, p: 0.015625, ok: true} and .refused == []' "$D/current/gate.json"
+    jq -e '.new == {n: 6, asked: 6, before: 0, after: 6, lost: 0, won: 6, p: 0.015625, together: {before: 0, after: 6, lost: 0, won: 6}, ok: true} and .refused == []' "$D/current/gate.json"
     grep -q '^published: gen/000001$' "$D"/reports/2026-01-03-adapter.md
     # Of what only the trainer gets a third is tested, the rest rehearsed, and the gate asks none of it.
     (cd "$D/nights/2026-01-03-adapter" && n=$(grep -hc '"more' train.2.jsonl) && [ $n -gt 250 ] && [ $n -lt 350 ] && no grep -q '"more' suite.decide.2.jsonl &&
@@ -350,6 +350,17 @@ y/long.text" # cut after 64 KiB
         with -nc --slurpfile b b --slurpfile a a 'include "gate"; harm($b; $a; 1; 0.1) | .[-1] | [.set, .n, .lost, .won, .ok]'
     done > out
     [ "$(paste -sd ' ' out)" = '["all",100,7,0,false] ["all",120,7,20,true]' ]
+    # New items are won by the adapter alone, and none may be lost with the index, which knows most of them.
+    for known in 6 4; do
+        jq -nc --argjson known $known 'range(6) | {set: "items.new", id: "n\(.)", right: (. < $known)}' > b
+        jq -c '.right = true' b > all
+        jq -c '.right = false' b > none
+        for after in all none; do
+            with -nc --slurpfile b b --slurpfile all all --slurpfile none none --slurpfile a $after 'include "gate";
+                decided($none; $all; $b; $a; []; 0.08; 0.04; "adapter") | [.new.won, .new.together.won, .new.together.lost, .new.ok]'
+        done
+    done > out
+    [ "$(paste -sd ' ' out)" = '[6,0,0,true] [6,0,6,false] [6,2,0,true] [6,0,4,false]' ]
     # Sets with too few items are judged in groups, and alone where a loss is certain.
     jq -nc '{s: 240, t: 30, u: 170, v: 220} | to_entries[] | .key as $set | range(.value) | {$set, id: "\($set)\(.)", right: true}' > b
     harm() { with -nc --slurpfile b "$1" --slurpfile a "$2" 'include "gate"; harm($b; $a; 0.08; 0.04) | map([.set, .n, .lost, .ok])'; }
