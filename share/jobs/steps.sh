@@ -367,7 +367,8 @@ do_gate()
     done
     cp gate.floor.before.tmp gate.floor.jsonl
     run_jq -nc --slurpfile before <(cat asked.answers gate.suite.before.tmp) --slurpfile after <(cat gate.answers gate.suite.jsonl) \
-        --slurpfile floor gate.floor.jsonl --slurpfile was asked.$new --slurpfile is gate.$new --argjson margin "$margin" --argjson margin_all "$margin_all" --arg job "$command" \
+        --slurpfile floor gate.floor.jsonl --slurpfile was asked.$new --slurpfile is gate.$new --arg job "$command" \
+        --argjson margin "$margin" --argjson margin_all "$margin_all" \
         'include "gate"; decided($was; $is; $before; $after; $floor; $margin / 100; $margin_all / 100; $job)' > gate.json || exit
 }
 
