@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* devices.c - the devices of a model, and which of them has which layers. */
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -86,6 +87,44 @@ static enum err_code share_layers(struct model *m, const int *first, struct err 
     return ERR_OK;
 }
 
+/* How many devices can share a layer's heads: those of keys, or of queries where there is one head of keys. A single
+ * head they all compute. */
+static int fewest_heads(const struct arch_plan *p, int layer)
+{
+    const struct {
+        unsigned mixers;
+        int heads;
+    } of[] = {
+        { MIX_ATTN | MIX_MLA, p->attn.n_head_kv > 1 ? p->attn.n_head_kv : p->attn.n_head },
+        { MIX_GDN, p->gdn.n_k },
+        { MIX_KDA, p->gdn.n_v },
+        { MIX_SSM2, p->ssm.n_group > 1 ? p->ssm.n_group : p->ssm.n_head },
+    };
+    int n = INT_MAX;
+
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        if (p->layer[layer].mixers & of[i].mixers && of[i].heads > 1 && of[i].heads < n)
+            n = of[i].heads;
+    return n;
+}
+
+/* One device of all that are named, with a part of every layer each. */
+static enum err_code open_rows(struct model *m, const struct dev_list *l, const struct model_opts *o, struct err *e)
+{
+    const struct dev_opts dev_opts = {
+        .n_threads = o->n_threads, .acts = o->acts, .dry_run = o->placement.dry_run, .absent = o->placement.absent
+    };
+
+    for (int i = 0; i < m->plan.n_layer; i++)
+        if (fewest_heads(&m->plan, i) < l->n)
+            return err_set(e, ERR_ARG, "--split rows: %d devices cannot share every layer: layer %d has %d heads", l->n,
+                           i, fewest_heads(&m->plan, i));
+    if (dev_open_rows(&m->part[0], l, &dev_opts, e))
+        return e->code;
+    m->n_dev = 1;
+    return ERR_OK;
+}
+
 enum err_code model_open_devices(struct model *m, const struct model_opts *o, struct err *e)
 {
     const struct model_placement *p = &o->placement;
@@ -96,12 +135,15 @@ enum err_code model_open_devices(struct model *m, const struct model_opts *o, st
         split |= m->plan.layer[i].ffn == FFN_MOE && p->experts->n_here[i] < p->experts->n_expert;
     if (dev_list_parse(&l, o->device == NULL ? "cpu" : o->device, e))
         return e->code;
-    for (size_t at = 0; m->n_dev < l.n; m->n_dev++) {
-        const char *name = l.name[m->n_dev];
-
-        if (open_dev(&m->part[m->n_dev], name, o, e))
+    for (size_t at = 0, i = 0; i < (size_t)l.n && l.n > 1; i++)
+        at += (size_t)snprintf(m->names + at, sizeof m->names - at, "%s%s", i > 0 ? "," : "", l.name[i]);
+    if (p->rows && l.n > 1) {
+        if (open_rows(m, &l, o, e))
             return e->code;
-        at += (size_t)snprintf(m->names + at, sizeof m->names - at, "%s%s", at > 0 ? "," : "", name);
+    } else {
+        for (; m->n_dev < l.n; m->n_dev++)
+            if (open_dev(&m->part[m->n_dev], l.name[m->n_dev], o, e))
+                return e->code;
     }
     m->dev = m->part[m->n_dev - 1];
     if (share_layers(m, p->first, e) || (split && open_dev(&m->host, "cpu", o, e)))

@@ -293,7 +293,7 @@ static void fill_info(struct model *m, const struct gguf *g)
         f->weight_bytes += (int64_t)t->size_bytes;
     }
     f->n_threads = dev_threads(m->dev);
-    f->device = m->n_dev > 1 ? m->names : dev_name(m->dev);
+    f->device = m->names[0] != '\0' ? m->names : dev_name(m->dev);
     f->simd = dev_simd(m->dev);
 }
 

@@ -24,7 +24,7 @@ struct op_rows;
 struct model_opts {
     const char *device;        /* "cpu" (NULL: the same); or several, dev_list_parse() in ops/ops.h: each then has a
                                 * contiguous range of the layers, the first one also the token embedding, the last one
-                                * the output */
+                                * the output; or, with placement.rows, a part of every layer */
     int n_threads;             /* 0: as many as there are processors */
     enum quant_acts_type acts; /* dev_opts */
     int n_used;                /* routed experts for each token; 0: as trained. The weights are normalised over these,

@@ -24,7 +24,8 @@ struct model_placement {
     /* The routed experts on the device. The others stay in the mapped file, and the CPU computes them. NULL: all are on
      * the device. */
     const struct model_experts *experts;
-    const int *first;            /* [devices] the first layer of each; NULL: they have as many layers each, or nearly */
+    bool rows;        /* several devices: each has a part of every layer (dev_open_rows()), and `first` says nothing */
+    const int *first; /* [devices] the first layer of each; NULL: they have as many layers each, or nearly */
     const int64_t *weight_bytes; /* [devices] of memory on each, from a dry run; NULL: not known */
     int step_rows;               /* rows in one step on a GPU, if run_opts gives no number; 0: run.h's default */
     /* Copies the weights that the CPU computes with from the mapped file to RAM when the model is opened; they may be

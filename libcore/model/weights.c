@@ -76,9 +76,7 @@ static const void *put_weights(struct binder *b, struct dev *d, const struct dev
 {
     size_t held = dev_held(d);
     const bool copy = b->copy && laid != NULL;
-    const void *p = copy              ? dev_weights_copy(d, v, laid)
-                    : v->keep == NULL ? dev_weights(d, v->host, v->bytes * (size_t)v->n)
-                                      : dev_weights_some(d, v->host, v->bytes, v->n, v->keep);
+    const void *p = copy ? dev_weights_copy(d, v, laid) : dev_weights_pieces(d, v);
     int64_t more = (int64_t)(dev_held(d) - held);
 
     *bytes += more;

@@ -277,6 +277,16 @@ const void *dev_weights_some(struct dev *d, const void *host, size_t piece_bytes
     return d->impl.table->weights_some(d->impl.ctx, host, piece_bytes, n, keep);
 }
 
+const void *dev_weights_pieces(struct dev *d, const struct dev_pieces *v)
+{
+    const struct dev_table *t = d->impl.table;
+
+    if (t->weights_pieces != NULL)
+        return t->weights_pieces(d->impl.ctx, v);
+    return v->keep == NULL ? dev_weights(d, v->host, v->bytes * (size_t)v->n)
+                           : dev_weights_some(d, v->host, v->bytes, v->n, v->keep);
+}
+
 const void *dev_weights_copy(struct dev *d, const struct dev_pieces *v, bool *laid)
 {
     const struct dev_table *t = d->impl.table;
@@ -284,8 +294,7 @@ const void *dev_weights_copy(struct dev *d, const struct dev_pieces *v, bool *la
     *laid = false;
     if (t->weights_copy != NULL)
         return t->weights_copy(d->impl.ctx, v, laid);
-    return v->keep == NULL ? dev_weights(d, v->host, v->bytes * (size_t)v->n)
-                           : dev_weights_some(d, v->host, v->bytes, v->n, v->keep);
+    return dev_weights_pieces(d, v);
 }
 
 bool dev_reserve_weights(struct dev *d, size_t n)
@@ -331,6 +340,17 @@ bool dev_adapts(const struct dev *d)
 void *dev_alloc(struct dev *d, size_t n)
 {
     return d->impl.table->alloc(d->impl.ctx, n);
+}
+
+void *dev_alloc_areas(struct dev *d, const struct dev_area *a, int n)
+{
+    size_t all = 0;
+
+    if (d->impl.table->alloc_areas != NULL)
+        return d->impl.table->alloc_areas(d->impl.ctx, a, n);
+    for (int i = 0; i < n; i++)
+        all += a[i].bytes;
+    return dev_alloc(d, all);
 }
 
 void dev_free(struct dev *d, void *p, size_t n)

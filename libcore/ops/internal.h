@@ -7,7 +7,7 @@
 
 struct dev {
     struct dev_impl impl;
-    char name[32];
+    char name[DEV_LIST_MAX * DEV_NAME_BYTES];
     int unit;
     unsigned char *scratch;
     size_t cap, used, peak;

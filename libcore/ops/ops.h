@@ -127,6 +127,11 @@ MUST_CHECK enum err_code dev_list_parse(struct dev_list *out, const char *names,
 /* Whether names are of devices that a program may have, before anything is opened: ERR_ARG as dev_list_parse(). */
 MUST_CHECK enum err_code dev_check_name(const char *names, struct err *e);
 void dev_close(struct dev *d); /* NULL is allowed */
+/* One device made of several of one kind, whose memory has to be the host's, that share every layer: each computes some
+ * rows of every matrix, some heads, some experts, and they all get what the others have. No sum is cut, so the bytes
+ * are those of one of them. ERR_UNSUPPORTED: another kind. */
+MUST_CHECK enum err_code dev_open_rows(struct dev **out, const struct dev_list *l, const struct dev_opts *o,
+                                       struct err *e);
 const char *dev_name(const struct dev *d);
 int dev_unit(const struct dev *d); /* N of "NAME:N" */
 int dev_threads(const struct dev *d);
@@ -152,6 +157,8 @@ struct dev_pieces {
     int64_t ne0, ne1; /* rows may be laid out; ne0 0: they may not */
 };
 const void *dev_weights_copy(struct dev *d, const struct dev_pieces *v, bool *laid);
+/* dev_weights() or, with v->keep, dev_weights_some(), of which a device of several cuts matrices. */
+const void *dev_weights_pieces(struct dev *d, const struct dev_pieces *v);
 /* Routed experts that stay in their file. Instead of taking them from the mapping, page by page, the device reads the
  * experts that a step needs, all of a layer at once and past the page cache, into a cache of its own. Those that were
  * not used for the longest time make room. Only where memory is the host's.
@@ -192,6 +199,28 @@ bool dev_adapts(const struct dev *d);
 /* Memory of the device, zeroed, 64-byte aligned, taken from the system as it is touched; NULL when it
  * cannot be had. */
 void *dev_alloc(struct dev *d, size_t n);
+/* The same for n areas that follow each other, which say what a device of several (dev_open_rows()) may share out. An
+ * area is periods (a page of keys and values, a sequence's state), and perhaps some bytes that round it up. A period is
+ * sections, a section `times` times n pieces, which are heads of the model: each device has the same ones in every
+ * section, or all pieces if they are fewer than devices. For the caller everything is where it is without. Only whole
+ * periods may be copied between areas, or zeroed. */
+enum { DEV_SECTIONS_MAX = 4 };
+struct dev_section {
+    size_t piece; /* bytes */
+    int n, times;
+};
+struct dev_area {
+    size_t bytes;
+    int n_section;
+    struct dev_section section[DEV_SECTIONS_MAX];
+};
+void *dev_alloc_areas(struct dev *d, const struct dev_area *a, int n);
+/* Of a device of several: how many they are, 1 of others; each of them, or d itself; what the areas that begin at p, or
+ * the one area alone, take there. */
+int dev_members(const struct dev *d);
+struct dev *dev_member(struct dev *d, int i);
+size_t dev_areas_bytes(struct dev *d, const void *p, int member);
+size_t dev_area_bytes(struct dev *d, const void *p, int member);
 void dev_free(struct dev *d, void *p, size_t n); /* NULL is allowed */
 void dev_zero(struct dev *d, void *p, size_t n);
 /* n bytes, each side on the device or the host; moving down within one array is allowed (to < from). */

@@ -92,7 +92,8 @@ struct dev_table {
     const void *(*weights)(void *c, const void *host, size_t n);
     const void *(*weights_rows)(void *c, const void *host, size_t n); /* NULL: as weights */
     const void *(*weights_some)(void *c, const void *host, size_t piece_bytes, int64_t n, const bool *keep);
-    /* NULL: weights or weights_some, which copy. */
+    const void *(*weights_pieces)(void *c, const struct dev_pieces *v); /* NULL: weights or weights_some */
+    /* NULL: those, which copy. */
     const void *(*weights_copy)(void *c, const struct dev_pieces *v, bool *laid);
     bool (*reserve_weights)(void *c, size_t n); /* NULL: as they come */
     /* All NULL: it has no cache of experts. */
@@ -103,6 +104,7 @@ struct dev_table {
     struct dev_memory (*memory)(void *c);
     bool is_host;
     void *(*alloc)(void *c, size_t n);
+    void *(*alloc_areas)(void *c, const struct dev_area *a, int n); /* NULL: alloc of all */
     void (*free)(void *c, void *p, size_t n);
     void (*begin)(void *c);                        /* NULL: nothing to do */
     void (*submit)(void *c);                       /* NULL: it does not record */

@@ -87,9 +87,16 @@ static void note_plan(struct run_placement *f, struct counted *c, const struct m
     }
 }
 
-/* What adapters take on a device. */
-static int64_t adapter_bytes(const struct counted *c, const struct model *m, int dev)
+/* Device k, which has its layers or a part of all. */
+static struct dev *device_of(const struct run_placement *f, const struct model *m, int k)
 {
+    return f->rows ? dev_member(model_part(m, 0), k) : model_part(m, k);
+}
+
+/* What adapters take on a device. */
+static int64_t adapter_bytes(const struct run_placement *f, const struct counted *c, const struct model *m, int k)
+{
+    const int dev = f->rows ? 0 : k; /* every device has all of them */
     int64_t n = 0;
 
     for (int i = 0; i < c->o->n_adapters; i++) {
@@ -108,17 +115,19 @@ static void count_part(struct run_placement *f, const struct counted *c, const s
                        int k)
 {
     struct run_placement_part *p = &f->part[k];
-    const int64_t all = (int64_t)dev_held(model_part(m, k)), state = state_part_bytes(r->state, k);
+    const int64_t all = (int64_t)dev_held(device_of(f, m, k)), state = state_part_bytes(r->state, k);
 
-    p->weights = *model_part_weights(m, k);
-    f->weight_bytes[k] = sum(p->weights.device, MODEL_N_CLASSES);
-    p->kv_bytes = 0;
-    for (int i = p->first; i < p->end; i++)
+    if (!f->rows) {
+        p->weights = *model_part_weights(m, k);
+        f->weight_bytes[k] = sum(p->weights.device, MODEL_N_CLASSES);
+    }
+    p->kv_bytes = f->rows ? state_member_kv_bytes(r->state, k) : 0;
+    for (int i = p->first; i < p->end && !f->rows; i++)
         p->kv_bytes += c->kv[i];
     p->state_bytes = state - p->kv_bytes;
-    p->logits_bytes = k == f->n_dev - 1 ? (int64_t)r->logits_bytes : 0;
+    p->logits_bytes = f->rows || k == f->n_dev - 1 ? (int64_t)r->logits_bytes : 0;
     p->scratch_bytes = all - state - p->logits_bytes - f->weight_bytes[k];
-    p->adapter_bytes = adapter_bytes(c, m, k);
+    p->adapter_bytes = adapter_bytes(f, c, m, k);
     p->beside_bytes = c->o->beside_bytes != NULL ? c->o->beside_bytes[k] : 0;
     p->total_bytes = p->fixed_bytes + all + p->adapter_bytes + p->beside_bytes;
 }
@@ -154,12 +163,14 @@ static enum err_code count_memory(struct run_placement *f, struct counted *c, co
     mo.placement.step_rows = f->step_rows;
     mo.placement.absent = c->o->absent;
     mo.placement.experts = experts;
-    mo.placement.first = f->n_dev > 1 && f->part[0].end > 0 ? f->first : NULL;
+    mo.placement.first = f->n_dev > 1 && !f->rows && f->part[0].end > 0 ? f->first : NULL;
     mo.placement.weight_bytes = NULL;
     code = model_open(&m, c->g, &mo, e);
     if (code == ERR_OK) {
         const int64_t on_host = model_host(m) == NULL ? 0 : (int64_t)dev_held(model_host(m));
 
+        for (int k = 0; k < f->n_dev && f->rows; k++)
+            f->weight_bytes[k] = (int64_t)dev_held(device_of(f, m, k));
         code = run_open(&r, m, ro, e);
         if (code == ERR_OK) {
             const struct state_place place = model_place(m);
@@ -168,8 +179,8 @@ static enum err_code count_memory(struct run_placement *f, struct counted *c, co
             f->weights = *model_weights(m);
             f->kv_tokens = state_kv_rows(r->state);
             for (int k = 0, i = 0; k < f->n_dev; k++) {
-                f->part[k].first = f->first[k] = i;
-                while (i < f->n_layer && place.on[i] == k)
+                f->part[k].first = f->first[k] = f->rows ? 0 : i;
+                while (i < f->n_layer && (f->rows || place.on[i] == k))
                     i++;
                 f->part[k].end = i;
                 count_part(f, c, m, r, k);
@@ -247,7 +258,7 @@ static enum err_code count_cut(struct run_placement *f, struct counted *c, const
     const size_t bytes = (size_t)f->n_dev * sizeof *next;
     bool found = true, any = false;
 
-    if (count_memory(f, c, ro, NULL, e) || f->n_dev == 1 || c->o->share != NULL)
+    if (count_memory(f, c, ro, NULL, e) || f->n_dev == 1 || f->rows || c->o->share != NULL)
         return e->code;
     memset(c->beside, 0, sizeof c->beside);
     for (int i = 0; i < TURNS && found; i++) {
@@ -391,6 +402,7 @@ static enum err_code find_devices(struct run_placement *f, const struct run_plac
         return e->code;
     f->n_named = l.n;
     f->n_dev = n > 0 && n < l.n ? n : l.n;
+    f->rows = o->model.placement.rows && f->n_dev > 1;
     f->budget_bytes = f->fixed_bytes = 0;
     f->present = true;
     for (int k = 0; k < f->n_dev; k++) {
@@ -579,7 +591,7 @@ void run_placement_apply(const struct run_placement *f, struct model_opts *o)
 {
     o->placement.experts = f->experts;
     o->device = f->device;
-    o->placement.first = f->n_dev > 1 ? f->first : NULL;
+    o->placement.first = f->n_dev > 1 && !f->rows ? f->first : NULL;
     o->placement.weight_bytes = f->weight_bytes;
     o->placement.step_rows = f->step_rows;
     o->placement.copy_weights |= !f->is_host && f->weights.copied > 0;

@@ -27,7 +27,7 @@
 
 struct adapter;
 struct run_placement_opts {
-    struct model_opts model; /* of its placement only copy_weights, as_stored and cache_bytes count */
+    struct model_opts model; /* of its placement only rows, copy_weights, as_stored and cache_bytes count */
     struct run_opts run;
     int64_t budget_bytes;   /* of each device's memory, for everything; 0: what is free less RUN_PLACEMENT_MARGIN, or
                              * no limit if the device's memory is the host's */
@@ -87,6 +87,7 @@ struct run_placement {
     double disk_bytes_per_s; /* for the caller to measure; 0: not known */
     bool measured;           /* the experts on the device were chosen by uses; else only their number is planned until
                               * run_placement_measure() chooses them */
+    bool rows;               /* each of several devices has a part of all layers (model_placement.rows) */
     int n_dev, n_named;      /* devices that are used, and that were named: more with `fewest` */
     struct run_placement_part part[MODEL_DEVS_MAX];
     int64_t pass_bytes; /* of a token, from each device to the next */

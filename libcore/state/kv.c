@@ -106,6 +106,16 @@ int64_t state_layer_kv_bytes(const struct state *s, int layer)
     return l->borrows ? 0 : (int64_t)l->kv.page_bytes * s->n_pages;
 }
 
+int64_t state_member_kv_bytes(const struct state *s, int member)
+{
+    int64_t n = 0;
+
+    for (int i = 0; i < s->plan->n_layer; i++)
+        if (!s->layer[i].borrows && s->layer[i].kv.page_bytes > 0)
+            n += (int64_t)dev_area_bytes(s->layer[i].dev, s->layer[i].kv.pages, member);
+    return n;
+}
+
 size_t state_kv_bytes(const struct state *s)
 {
     size_t n = 0;

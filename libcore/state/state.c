@@ -2,6 +2,7 @@
 /* state.c - the memory of every layer and sequence, in one reservation of each device. */
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "quant/quant.h"
 #include "state/internal.h"
@@ -26,25 +27,104 @@ static size_t page_bytes(const struct op_kv *kv)
     return ((size_t)kv->n_head * row + x) * OP_KV_PAGE;
 }
 
-/* Takes n floats for each sequence from *at; *at NULL only counts, in *bytes. */
-static float *take_floats(unsigned char **at, size_t *bytes, size_t n_seq, int64_t n)
-{
-    size_t size = aligned(n_seq * (size_t)n * sizeof(float));
-    float *p = (float *)(void *)*at;
+/* Memory as it is given out: what the areas are before there is any, then from a device's reservation on. */
+struct taking {
+    unsigned char *at; /* NULL: bytes and areas are only noted */
+    size_t bytes;
+    struct dev_area *area;
+    int n_area;
+};
 
-    *bytes += size;
-    if (*at != NULL)
-        *at += size;
+static void *take(struct taking *t, struct dev_area area)
+{
+    void *p = t->at;
+
+    t->bytes += area.bytes;
+    if (t->at != NULL)
+        t->at += area.bytes;
+    else if (area.bytes > 0)
+        t->area[t->n_area++] = area;
     return p;
 }
 
-/* Lays out layer i from *at (NULL: counts bytes only). */
-static void lay_out(struct state *s, const struct state_opts *o, int i, unsigned char **at, size_t *bytes)
+/* n floats for each of n_seq sequences, which the sections are `periods` times. */
+static float *take_floats(struct taking *t, size_t n_seq, int64_t n, const struct dev_section *section, int n_section)
+{
+    struct dev_area area = { .bytes = aligned(n_seq * (size_t)n * sizeof(float)), .n_section = n_section };
+
+    memcpy(area.section, section, (size_t)n_section * sizeof *section);
+    return take(t, area);
+}
+
+static float *take_whole(struct taking *t, size_t n_seq, int64_t n)
+{
+    return take_floats(t, n_seq, n, &(struct dev_section){ (size_t)n * sizeof(float), 1, 1 }, 1);
+}
+
+/* The heads that a recurrent layer's memory can be shared out by, `times` times n, of `floats` floats each. Mamba and
+ * convolutions have none. */
+static struct dev_section rec_heads(const struct arch_plan *p, int layer)
+{
+    const struct arch_gdn_plan *g = &p->gdn;
+    const int64_t floats = arch_plan_rec_floats(p, layer);
+    struct dev_section s = { (size_t)floats * sizeof(float), 1, 1 };
+
+    if (p->layer[layer].mixers & MIX_GDN) { /* by key heads */
+        s.n = g->n_k;
+        s.times = g->k_grouped ? 1 : g->n_v / g->n_k;
+    } else if (p->layer[layer].mixers & MIX_KDA) {
+        s.n = g->n_v;
+    } else if (p->layer[layer].mixers & MIX_SSM2) {
+        s.n = p->ssm.n_group > 1 ? p->ssm.n_group : p->ssm.n_head;
+    }
+    s.piece /= (size_t)s.n * (size_t)s.times;
+    return s;
+}
+
+/* A logged row: inputs of the convolution, then those of the scan, of which heads have their own, then the table's. */
+static int log_sections(struct dev_section out[DEV_SECTIONS_MAX], const struct arch_plan *p, int layer)
+{
+    const struct dev_section head = rec_heads(p, layer);
+    const unsigned mixers = p->layer[layer].mixers;
+    int64_t heads = 0, all = arch_plan_input_floats(p, layer), conv = arch_plan_conv_channels(p, layer);
+    int n = 0;
+
+    out[n++] = (struct dev_section){ (size_t)conv * sizeof(float), 1, 1 };
+    if (mixers & MIX_GDN) { /* alpha, beta */
+        out[n++] =
+            (struct dev_section){ sizeof(float) * (size_t)(p->gdn.n_v / head.n / head.times), head.n, 2 * head.times };
+        heads = 2 * p->gdn.n_v;
+    } else if (mixers & MIX_KDA) { /* decay, beta */
+        out[n++] = (struct dev_section){ sizeof(float) * (size_t)p->gdn.dim, head.n, 1 };
+        out[n++] = (struct dev_section){ sizeof(float), head.n, 1 };
+        heads = (int64_t)p->gdn.n_v * (p->gdn.dim + 1);
+    } else if (mixers & MIX_SSM2) { /* dt */
+        out[n++] = (struct dev_section){ sizeof(float) * (size_t)(p->ssm.n_head / head.n), head.n, 1 };
+        heads = p->ssm.n_head;
+    }
+    if (all > conv + heads)
+        out[n++] = (struct dev_section){ (size_t)(all - conv - heads) * sizeof(float), 1, 1 };
+    return n;
+}
+
+/* Keys of each head, then values, then those of an indexer. */
+static struct dev_area pages_area(const struct op_kv *kv, int32_t n_pages)
+{
+    struct dev_area a = { (size_t)n_pages * kv->page_bytes,
+                          2,
+                          { { (size_t)quant_row_bytes(kv->type_k, kv->dim_k) * OP_KV_PAGE, kv->n_head, 1 },
+                            { (size_t)quant_row_bytes(kv->type_v, kv->dim_v) * OP_KV_PAGE, kv->n_head, 1 } } };
+
+    if (kv->dim_x > 0)
+        a.section[a.n_section++] =
+            (struct dev_section){ (size_t)quant_row_bytes(kv->type_x, kv->dim_x) * OP_KV_PAGE, 1, 1 };
+    return a;
+}
+
+static void take_pages(const struct state *s, const struct state_opts *o, int i, struct taking *t)
 {
     const struct arch_plan *p = s->plan;
     struct layer_memory *l = &s->layer[i];
-    int64_t conv = arch_plan_conv_floats(p, i), rec = arch_plan_rec_floats(p, i), table = arch_plan_table_floats(p, i);
-    size_t n_seq = (size_t)s->n_slots;
 
     l->borrows = p->reach[i].kv_from > 0;
     if (l->borrows) {
@@ -55,38 +135,57 @@ static void lay_out(struct state *s, const struct state_opts *o, int i, unsigned
                                 .n_head = p->attn.n_head_kv,
                                 .dim_k = p->attn.dim_k,
                                 .dim_v = p->attn.dim_v,
-                                .pages = *at,
                                 .page = s->page,
                                 .type_x = o->type_k == QUANT_f32 ? QUANT_f32 : QUANT_f16,
                                 .dim_x = p->index.ratio[i] > 0 ? p->index.dim : 0 };
         l->kv.page_bytes = page_bytes(&l->kv);
-        *bytes += (size_t)s->n_pages * l->kv.page_bytes;
-        if (*at != NULL)
-            *at += (size_t)s->n_pages * l->kv.page_bytes;
+        l->kv.pages = take(t, pages_area(&l->kv, s->n_pages));
     }
     l->kv.window = p->reach[i].window;
     l->kv.always = p->n_meta;
-    l->live.conv = (struct op_rec){ .data = take_floats(at, bytes, n_seq, conv), .floats = conv };
-    l->live.rec = (struct op_rec){ .data = take_floats(at, bytes, n_seq, rec), .floats = rec };
-    l->live.table = (struct op_rec){ .data = take_floats(at, bytes, n_seq, table), .floats = table };
-    if (s->log_rows == 0 || conv == 0)
+}
+
+/* Blocks of a layer: live, or the base. */
+static void take_blocks(const struct state *s, int i, struct state_rec *to, struct taking *t)
+{
+    const struct arch_plan *p = s->plan;
+    const size_t n_seq = (size_t)s->n_slots;
+    const struct dev_section heads = rec_heads(p, i);
+
+    to->conv.floats = arch_plan_conv_floats(p, i);
+    to->rec.floats = arch_plan_rec_floats(p, i);
+    to->table.floats = arch_plan_table_floats(p, i);
+    to->conv.data = take_whole(t, n_seq, to->conv.floats);
+    to->rec.data = take_floats(t, n_seq, to->rec.floats, &heads, 1);
+    to->table.data = take_whole(t, n_seq, to->table.floats);
+}
+
+/* Lays out layer i. */
+static void lay_out(struct state *s, const struct state_opts *o, int i, struct taking *t)
+{
+    const struct arch_plan *p = s->plan;
+    struct layer_memory *l = &s->layer[i];
+    struct dev_section section[DEV_SECTIONS_MAX];
+
+    take_pages(s, o, i, t);
+    l->live = (struct state_rec){ .conv = { .data = NULL } };
+    take_blocks(s, i, &l->live, t);
+    if (s->log_rows == 0 || l->live.conv.floats == 0)
         return;
     struct op_log log = { .width = arch_plan_input_floats(p, i), .rows = s->log_rows, .most = s->drafts };
     log.floats = log.rows * log.width;
-    log.data = take_floats(at, bytes, n_seq, log.floats);
+    log.data = take_floats(t, (size_t)s->n_slots, log.floats, section, log_sections(section, p, i));
     l->live.conv.log = l->live.rec.log = log;
-    if (table > 0)
+    if (l->live.table.floats > 0)
         l->live.table.log = log;
     if (log.data != NULL) {
         l->live.rec.log.data += arch_plan_conv_channels(p, i);
-        l->live.table.log.data += table > 0 ? log.width - arch_plan_width(p) : 0;
+        l->live.table.log.data += l->live.table.floats > 0 ? log.width - arch_plan_width(p) : 0;
     }
     if (s->undo == 0)
         return;
     l->base = l->live;
-    l->base.conv.data = take_floats(at, bytes, n_seq, conv);
-    l->base.rec.data = take_floats(at, bytes, n_seq, rec);
-    l->base.table.data = take_floats(at, bytes, n_seq, table);
+    take_blocks(s, i, &l->base, t);
 }
 
 static void link_pages(struct state *s)
@@ -111,21 +210,41 @@ static enum err_code check_kv(const struct arch_plan *p, int type, int dim, cons
     return ERR_OK;
 }
 
-/* Lays out the layers of each device: from its reservation on, or to count bytes. */
-static void lay_out_all(struct state *s, const struct state_opts *o, const uint8_t *on)
+/* Lays out the layers of each device, from at[k].at on. */
+static void lay_out_all(struct state *s, const struct state_opts *o, const uint8_t *on, struct taking *at)
 {
-    unsigned char *at[DEV_LIST_MAX];
-
-    for (int k = 0; k < s->n_dev; k++) {
-        at[k] = s->part[k].data;
-        s->part[k].bytes = 0;
-    }
     for (int i = 0; i < s->plan->n_layer; i++) {
         const int k = on != NULL ? on[i] : 0;
 
         s->layer[i].dev = s->part[k].dev;
-        lay_out(s, o, i, &at[k], &s->part[k].bytes);
+        lay_out(s, o, i, &at[k]);
     }
+}
+
+/* A reservation of each device for what its layers take, laid out. */
+static bool reserve_all(struct state *s, const struct state_opts *o, const uint8_t *on)
+{
+    enum { OF_LAYER = 8 }; /* areas: pages, the log, three blocks, their base */
+    struct taking at[DEV_LIST_MAX] = { { .at = NULL } };
+    bool good = true;
+
+    for (int k = 0; k < s->n_dev; k++) {
+        at[k].area = calloc((size_t)s->plan->n_layer * OF_LAYER, sizeof *at[k].area);
+        good &= at[k].area != NULL;
+    }
+    if (good)
+        lay_out_all(s, o, on, at);
+    for (int k = 0; k < s->n_dev; k++) {
+        s->part[k].bytes = at[k].bytes;
+        if (good)
+            s->part[k].data = dev_alloc_areas(s->part[k].dev, at[k].area, at[k].n_area);
+        good &= s->part[k].data != NULL;
+        free(at[k].area);
+        at[k] = (struct taking){ .at = s->part[k].data };
+    }
+    if (good)
+        lay_out_all(s, o, on, at);
+    return good;
 }
 
 static bool alloc_all(struct state *s, const struct state_opts *o, const uint8_t *on)
@@ -133,24 +252,15 @@ static bool alloc_all(struct state *s, const struct state_opts *o, const uint8_t
     size_t n_pages = (size_t)s->n_pages, n_slot_pages = (size_t)s->n_slots * (size_t)s->seq_pages;
 
     s->layer = calloc((size_t)s->plan->n_layer, sizeof *s->layer);
-    if (s->layer == NULL)
-        return false;
-    lay_out_all(s, o, on);
     s->slot = calloc((size_t)s->n_slots, sizeof *s->slot);
     s->recent = calloc((size_t)s->n_slots, (size_t)(s->n_recent > 0 ? s->n_recent : 1) * sizeof *s->recent);
     s->slot_pages = calloc(n_slot_pages, sizeof *s->slot_pages);
     s->shared = calloc(n_pages, sizeof *s->shared);
     s->spare = calloc(n_pages, sizeof *s->spare);
     s->page = calloc((size_t)s->n_slots, sizeof *s->page);
-    for (int k = 0; k < s->n_dev; k++) {
-        s->part[k].data = dev_alloc(s->part[k].dev, s->part[k].bytes);
-        if (s->part[k].data == NULL)
-            return false;
-    }
-    if (s->slot == NULL || s->recent == NULL || s->slot_pages == NULL || s->shared == NULL || s->spare == NULL ||
-        s->page == NULL)
+    if (s->layer == NULL || s->slot == NULL || s->recent == NULL || s->slot_pages == NULL || s->shared == NULL ||
+        s->spare == NULL || s->page == NULL || !reserve_all(s, o, on))
         return false;
-    lay_out_all(s, o, on);
     link_pages(s);
     return true;
 }
@@ -239,7 +349,8 @@ void state_close(struct state *s)
 
 int64_t state_part_bytes(const struct state *s, int dev)
 {
-    return (int64_t)s->part[dev].bytes;
+    return dev_members(s->part[0].dev) == 1 ? (int64_t)s->part[dev].bytes
+                                            : (int64_t)dev_areas_bytes(s->part[0].dev, s->part[0].data, dev);
 }
 
 int64_t state_bytes(const struct state *s)
@@ -247,7 +358,7 @@ int64_t state_bytes(const struct state *s)
     int64_t n = 0;
 
     for (int k = 0; k < s->n_dev; k++)
-        n += state_part_bytes(s, k);
+        n += (int64_t)s->part[k].bytes;
     return n;
 }
 

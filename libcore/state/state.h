@@ -42,9 +42,10 @@ MUST_CHECK enum err_code state_open(struct state **out, const struct state_place
                                     const struct state_opts *o, struct err *e);
 void state_close(struct state *s);                        /* NULL is allowed */
 int64_t state_bytes(const struct state *s);               /* reserved, on all devices */
-int64_t state_part_bytes(const struct state *s, int dev); /* on device number dev */
+int64_t state_part_bytes(const struct state *s, int dev); /* on device number dev, or on that member of the only one */
 /* Of the layer's memory for all sequences: of keys and values, and of the rest, without what rounding up takes. */
 int64_t state_layer_kv_bytes(const struct state *s, int layer);
+int64_t state_member_kv_bytes(const struct state *s, int member); /* keys and values of all layers on such a member */
 int64_t state_layer_rec_bytes(const struct state *s, int layer);
 int64_t state_ctx(const struct state *s); /* positions of each sequence: whole pages */
 

@@ -374,8 +374,8 @@ static void every_matrix_of_every_model(void **state)
     each_model("tests/golden/models", check_against_merged);
 }
 
-/* Four sequences: without, with one, with another scale, with two in turn. Together, on two devices, and alone, on
- * one. */
+/* Four sequences: without, with one, with another scale, with two in turn. Together, on two devices that have layers
+ * each, and alone, on two that share every layer. */
 enum { SEQS = 4 };
 
 static int list_of(int seq, struct model_adapter *const *b, struct run_adapter out[2])
@@ -400,7 +400,7 @@ static void check_side_by_side(const char *path)
     struct err e;
 
     open_model_on(&rig, 2, path, &o);
-    open_model(&plain, path, &o);
+    open_model_on(&plain, -2, path, &o);
     MUST(run_open(&bare, plain.m, &none, &e));
     for (int i = 0; i < 2; i++) {
         a[i] = adapter_for_all(rig.m, rig.g, RANK, (uint64_t)(10 + i));

@@ -93,9 +93,9 @@ static void check_family(const char *path)
 
     rig_open(&plain, path, 1, &(struct run_opts){ .ctx_tokens = LEN_MAX });
     for (int kind = 0; kind < 5; kind++) {
-        static const int rungs[5] = { 0, 1, 2, 5, 50 };
+        static const int rungs[5] = { 0, 1, 2, 5, 50 }, devices[5] = { 1, 2, -2, 3, -3 };
 
-        rig_open_on(&rig, 1 + kind % 3, path, 1,
+        rig_open_on(&rig, devices[kind], path, 1,
                     &(struct run_opts){ .ctx_tokens = LEN_MAX,
                                         .n_seq = SEQS,
                                         .rows_max = STEP_MAX,

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* devices_test.c - several devices for the layers of a model: names, which device gets which layers, plans whose
- * budgets are short, one that fails in the middle of a step. */
+/* devices_test.c - several devices for a model: names, which device gets which layers, plans whose budgets are short,
+ * parts of every layer, one that fails in the middle of a step. */
 #include <unistd.h>
 
 #include "base/rng.h"
 #include "gen/gen.h"
 #include "golden.h"
 #include "model/forward.h"
+#include "part.h"
 #include "ops/ops.h"
 #include "ops/table.h"
 #include "run/cut.h"
+#include "run/internal.h"
 #include "run/placement.h"
 #include "run/session.h"
 
@@ -271,6 +273,158 @@ static void cards_elsewhere(void **state)
     gguf_close(g);
 }
 
+/* ---- parts of every layer ---- */
+
+enum { SHARED_IDS = 13, SHARED_LOGITS = 5 };
+
+/* Hidden rows after every layer, and the last logits, of a prompt in two steps. */
+static float *rows_of(struct rig *rig, int64_t *n)
+{
+    const struct model_info *f = model_info(rig->m);
+    const int64_t each = (int64_t)(f->n_layer + 2) * f->n_embd * f->n_streams, hidden = SHARED_IDS * each;
+    int32_t ids[SHARED_IDS];
+    struct err e = { 0 };
+
+    *n = hidden + (int64_t)SHARED_LOGITS * rig->n_vocab;
+    float *v = calloc((size_t)*n, sizeof *v);
+    struct rows out = { v + hidden, 0, rig->n_vocab };
+
+    assert_non_null(v);
+    for (int i = 0; i < SHARED_IDS; i++)
+        ids[i] = 3 + i * 29;
+    rig->r->hidden = v;
+    ok(run_feed(rig->r, 0, ids, 7, 0, NULL, NULL, NULL, &e), &e);
+    rig->r->hidden = v + 7 * each;
+    ok(run_feed(rig->r, 0, ids + 7, SHARED_IDS - 7, SHARED_LOGITS, rows_sink, &out, NULL, &e), &e);
+    rig->r->hidden = NULL;
+    return v;
+}
+
+static const char *shared_kv = "f32"; /* types of keys and values */
+
+/* On two, three and four devices, or as many as it has heads for: the bytes of one. */
+static void share_every_layer(const char *path)
+{
+    const struct run_opts o = { .ctx_tokens = 300, .rows_max = 16, .kv_k = shared_kv, .kv_v = shared_kv };
+    struct rig rig;
+    int64_t n, n_one;
+
+    rig_open(&rig, path, 1, &o);
+    float *one = rows_of(&rig, &n_one);
+    rig_close(&rig);
+    for (int devices = 2; devices <= 4; devices++) {
+        rig_open_on(&rig, -devices, path, 1, &o);
+        float *v = rows_of(&rig, &n);
+        const int members = dev_members(model_dev(rig.m));
+
+        assert_int_equal(n, n_one);
+        for (int64_t i = 0; i < n; i++)
+            if (memcmp(&v[i], &one[i], sizeof *v) != 0)
+                fail_msg("%s, %d devices: value %lld is %.9g, was %.9g", path, members, (long long)i, (double)v[i],
+                         (double)one[i]);
+        if (devices == 4)
+            print_message("%s: %d devices\n", path, members);
+        free(v);
+        rig_close(&rig);
+    }
+    free(one);
+}
+
+static void parts_of_layers(void **state)
+{
+    (void)state;
+    each_model("tests/golden/models", share_every_layer);
+    shared_kv = "q8_0";
+    share_every_layer("tests/golden/models/qwen35moe-k.iq3_s.gguf");
+    shared_kv = "q4_0";
+    share_every_layer(nano);
+    shared_kv = "f32";
+}
+
+static void parts_of_layers_all(void **state)
+{
+    (void)state;
+    each_golden(share_every_layer);
+}
+
+/* More devices than a layer has heads; weights in RAM, in whatever layout; counted as they lie. */
+static void odd_shares(void **state)
+{
+    struct model_opts mo = {
+        .device = "cpu,cpu,cpu", .n_threads = 1, .acts = test_acts(), .placement = { .rows = true }
+    };
+    const struct run_opts ro = { .ctx_tokens = 64, .rows_max = 16 };
+    const struct model_opts single = { .device = "cpu", .n_threads = 1, .acts = test_acts() };
+    struct model *m;
+    struct gguf *g;
+    struct err e = { 0 };
+
+    (void)state;
+    ok(gguf_open(&g, nano, &e), &e);
+    assert_int_equal(model_open(&m, g, &mo, &e), ERR_ARG);
+    assert_string_equal(e.msg, "--split rows: 3 devices cannot share every layer: layer 3 has 2 heads");
+    mo.device = "cuda:0,cuda:1";
+    mo.placement.dry_run = mo.placement.absent = true;
+    assert_int_equal(model_open(&m, g, &mo, &e), ERR_UNSUPPORTED);
+    mo.placement.dry_run = mo.placement.absent = false;
+    float *want = logits_by(g, &single, &ro, NULL);
+    for (int i = 0; i < 3; i++) {
+        mo.device = i < 2 ? "cpu,cpu" : "check:cpu,check:cpu";
+        mo.placement.copy_weights = i > 0;
+        float *got = logits_by(g, &mo, &ro, NULL);
+
+        assert_memory_equal(got, want, 9 * 512 * sizeof *got);
+        free(got);
+    }
+    free(want);
+    gguf_close(g);
+}
+
+/* Areas are for the caller as if they were whole, and each device has its part alone. */
+static void areas(void **state)
+{
+    /* 3 and 2 heads twice: the second device has one more of the three, both have what is alone */
+    static const struct dev_area area[2] = {
+        { 4 * 60 + 16, 3, { { 8, 3, 1 }, { 4, 2, 2 }, { 20, 1, 1 } } },
+        { 128, 1, { { 64, 1, 1 } } },
+    };
+    unsigned char want[4 * 60], got[4 * 60];
+    struct dev_list l;
+    struct dev *d;
+    struct err e = { 0 };
+
+    (void)state;
+    ok(dev_list_parse(&l, "cpu,cpu", &e), &e);
+    ok(dev_open_rows(&d, &l, &(struct dev_opts){ .n_threads = 1 }, &e), &e);
+    unsigned char *p = dev_alloc_areas(d, area, 2);
+
+    assert_non_null(p);
+    for (size_t i = 0; i < sizeof want; i++)
+        want[i] = (unsigned char)(1 + i);
+    dev_copy(d, p, want, sizeof want);
+    dev_copy(d, got, p, sizeof got);
+    assert_memory_equal(got, want, sizeof want);
+    dev_copy(d, got, p + 60 + 21, 10); /* across the border of two pieces and of two sections */
+    assert_memory_equal(got, want + 60 + 21, 10);
+    dev_copy(d, p + 120, p, 120); /* periods, on the devices */
+    memcpy(want + 120, want, 120);
+    dev_zero(d, p + 60, 60);
+    memset(want + 60, 0, 60);
+    dev_copy(d, p + 120 + 44, want + 1, 3); /* what both have */
+    memcpy(want + 120 + 44, want + 1, 3);
+    dev_copy(d, got, p, sizeof got);
+    assert_memory_equal(got, want, sizeof want);
+    assert_int_equal(dev_members(d), 2);
+    assert_int_equal(dev_area_bytes(d, p, 0), 4 * (8 + 2 * 4 + 20));
+    assert_int_equal(dev_area_bytes(d, p, 1), 4 * (16 + 2 * 4 + 20));
+    assert_int_equal(dev_area_bytes(d, p + 4 * 60 + 16, 1), 128);
+    assert_int_equal(dev_areas_bytes(d, p, 0), 192 + 128);
+    assert_int_equal(dev_held(dev_member(d, 1)), 192 + 128);
+    dev_free(d, p, 4 * 60 + 16 + 128);
+    assert_int_equal(dev_held(d), 0);
+    dev_close(d);
+}
+
 /* ---- one that fails ---- */
 
 static struct {
@@ -432,9 +586,13 @@ static void requests_end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lists_of_names),  cmocka_unit_test(ranges_of_layers), cmocka_unit_test(short_budgets),
-        cmocka_unit_test(cards_elsewhere), cmocka_unit_test(one_fails),        cmocka_unit_test(requests_end),
+        cmocka_unit_test(lists_of_names),      cmocka_unit_test(ranges_of_layers),
+        cmocka_unit_test(short_budgets),       cmocka_unit_test(cards_elsewhere),
+        cmocka_unit_test(parts_of_layers),     cmocka_unit_test(odd_shares),
+        cmocka_unit_test(parts_of_layers_all), cmocka_unit_test(areas),
+        cmocka_unit_test(one_fails),           cmocka_unit_test(requests_end),
     };
 
+    test_filter();
     return cmocka_run_group_tests_name("devices", tests, NULL, NULL);
 }

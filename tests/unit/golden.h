@@ -48,11 +48,14 @@ static inline struct test_devices test_devices(int n)
     return d;
 }
 
-/* The model on n devices, or on as many as it has layers for. */
+/* The model on n devices, or on as many as it has layers for; or on -n that share every layer, or as many as it has
+ * heads for. GPUs have layers in this case, too. */
 static inline void test_model_open(struct model **out, const struct gguf *g, struct model_opts o, int n)
 {
     struct err e = { 0 };
 
+    o.placement.rows = n < 0 && strcmp(test_device(), "cpu") == 0;
+    n = n < 0 ? -n : n;
     for (enum err_code code = ERR_ARG; code != ERR_OK; n--) {
         const struct test_devices d = test_devices(n);
 

@@ -52,12 +52,12 @@ enum { FIRST_WAY = 0 };
 #endif
 
 /* Each size of chunks with one thread and with several, on one device and on several: the reference is a single chunk
- * with one thread on one. */
+ * with one thread on one. devices < 0: all of them have a part of every layer. */
 static void chunks_and_threads(const char *path)
 {
     static const struct {
         int threads, chunk, devices;
-    } way[] = { { 1, 1, 1 }, { 1, 7, 2 }, { 1, 64, 3 }, { 2, 512, 2 }, { 2, 7, 1 }, { 3, 1, 2 }, { 3, 64, 1 } };
+    } way[] = { { 1, 1, 1 }, { 1, 7, -2 }, { 1, 64, 3 }, { 2, 512, 2 }, { 2, 7, 1 }, { 3, 1, -3 }, { 3, 64, 1 } };
     int64_t n = 0;
     int32_t *ids = prompt("long", &n);
     float *ref = alone(path, 1, 512, NULL, ids, n);
@@ -107,7 +107,7 @@ static void beside_others(const char *path)
     struct rig rig;
     float *ref = alone(path, 2, 512, NULL, ids, n);
 
-    rig_open_on(&rig, 2, path, 2, &(struct run_opts){ .ctx_tokens = 2048, .n_seq = 4, .rows_max = STEP });
+    rig_open_on(&rig, -2, path, 2, &(struct run_opts){ .ctx_tokens = 2048, .n_seq = 4, .rows_max = STEP });
     for (int step = 0; done < n; step++) {
         struct run_row rows[STEP];
         int64_t first = done;

@@ -113,7 +113,7 @@ static void check_family(const char *model)
         o.kv_k = o.kv_v = wide ? kv[kind] : "f32";
         if (strcmp(o.kv_k, "q8_0") == 0 && strstr(model, "qwen35moe") == NULL)
             o.kv_k = o.kv_v = "f32"; /* heads are too narrow for its blocks */
-        rig_open_on(&rig, 3 - kind, model, 1, &o);
+        rig_open_on(&rig, kind == 1 ? 2 : kind - 3, model, 1, &o);
         rig_open(&plain, model, 1, &(struct run_opts){ .ctx_tokens = LEN_MAX, .kv_k = o.kv_k, .kv_v = o.kv_v });
         for (long i = kind; i < programs; i += 3)
             run_program(&rig, &plain, (uint64_t)i);
@@ -292,22 +292,24 @@ static void one_at_a_time(void **state)
 
 /* ---- what is written ---- */
 
-/* Saved between any two tokens and gone on from with another cut into steps, from one device to two and back: the bytes
- * of one run. */
+/* Saved between any two tokens and gone on from with another cut into steps, from one device to two and back, which
+ * have layers each or share every layer: the bytes of one run. */
 static void any_chunking(void **state)
 {
     enum { N = 620 };
     int32_t tokens[N];
     struct err e = { 0 };
-    struct rig a, b;
+    struct rig a, two[2];
     float *want;
 
     (void)state;
     fill(tokens, N, 37);
     rig_open(&a, MODEL, 1, &(struct run_opts){ .ctx_tokens = N, .rows_max = 7, .checkpoint_bytes = 1 << 20 });
-    rig_open_on(&b, 2, MODEL, 2, &(struct run_opts){ .ctx_tokens = N + 100, .rows_max = 128 });
+    for (int i = 0; i < 2; i++)
+        rig_open_on(&two[i], i == 0 ? 2 : -2, MODEL, 2, &(struct run_opts){ .ctx_tokens = N + 100, .rows_max = 128 });
     want = logits_of(&a, tokens, N, 1);
     for (int at = 251; at < 262; at++) {
+        struct rig *b = &two[at / 5 % 2];
         struct run_session *s;
 
         (void)unlink(path);
@@ -316,14 +318,14 @@ static void any_chunking(void **state)
         save(&a, NULL, 0);
         feed_to(&a, tokens, 100, at);
         save(&a, NULL, 0);
-        s = open_with(b.r);
-        ok(run_session_load(s, b.r, 0, INT64_MAX, &e), &e);
+        s = open_with(b->r);
+        ok(run_session_load(s, b->r, 0, INT64_MAX, &e), &e);
         run_session_close(s);
-        assert_int_equal(run_pos(b.r, 0), at);
-        feed_to(&b, tokens, at, at + 9);
-        save(&b, NULL, 0);
-        feed_to(&b, tokens, at + 9, N);
-        assert_memory_equal(want, run_logits_last(b.r), (size_t)a.n_vocab * sizeof *want);
+        assert_int_equal(run_pos(b->r, 0), at);
+        feed_to(b, tokens, at, at + 9);
+        save(b, NULL, 0);
+        feed_to(b, tokens, at + 9, N);
+        assert_memory_equal(want, run_logits_last(b->r), (size_t)a.n_vocab * sizeof *want);
         if (at % 5 > 0)
             continue;
         s = open_with(a.r);
@@ -334,7 +336,8 @@ static void any_chunking(void **state)
     }
     free(want);
     rig_close(&a);
-    rig_close(&b);
+    rig_close(&two[0]);
+    rig_close(&two[1]);
 }
 
 /* A turn costs its own rows and a snapshot, however long the history; the file is written anew when most of it is

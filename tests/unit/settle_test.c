@@ -195,9 +195,10 @@ static void check_family(const char *model)
 
     rig_open(&plain, model, 1, &(struct run_opts){ .ctx_tokens = LEN_MAX });
     for (int k = 0; k < KINDS; k++) {
+        static const int devices[KINDS] = { 1, 2, -2, -3 };
         const struct kind *kind = &kinds[k];
 
-        rig_open_on(&rig, 1 + k % 3, model, 1 + k % 2,
+        rig_open_on(&rig, devices[k], model, 1 + k % 2,
                     &(struct run_opts){ .ctx_tokens = LEN_MAX,
                                         .n_seq = SEQS,
                                         .rows_max = ROWS,

@@ -39,7 +39,7 @@ static void check_family(const char *path)
     long programs = program_count();
     struct rig rig, plain;
 
-    rig_open_on(&rig, 2, path, 1,
+    rig_open_on(&rig, -2, path, 1,
                 &(struct run_opts){ .ctx_tokens = LEN_MAX, .n_seq = SEQS, .rows_max = STEP_MAX, .undo_tokens = UNDO });
     rig_open(&plain, path, 1, &(struct run_opts){ .ctx_tokens = LEN_MAX });
     for (long i = 0; i < programs; i++)

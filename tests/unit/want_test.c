@@ -217,7 +217,7 @@ static void taps_of(const char *path)
     int place[N], at = 0;
 
     struct run_opts o = { .ctx_tokens = 256, .n_seq = SEQS, .rows_max = 64 };
-    rig_open_on(&rig, 3, path, 2, &o);
+    rig_open_on(&rig, -3, path, 2, &o);
     const struct model_info *f = model_info(rig.m);
     const int layers[3] = { f->n_layer - 1, 0, f->n_layer };
     const size_t width = (size_t)f->n_embd;

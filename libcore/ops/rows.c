@@ -1,0 +1,690 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rows.c - a device made of several that share every layer, without cutting a sum.  room: ops
+ *
+ * What reads many weights or much memory is cut by its outputs: products by rows of the matrix, attention and scans by
+ * heads, with their keys, values and states, mixtures by experts. Each device computes its part, then every one gets
+ * the parts of the others. Each output is the same sum in the same order as on one device, so bytes stay. All else,
+ * norms and routers among it, every device computes for itself; so do convolutions and scans of Mamba, which have no
+ * heads and are small. A mixture is cut by experts and not by their rows: the sums need all pairs in one place once,
+ * where rows would also need what is between the two products. */
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "ops/internal.h"
+#include "ops/rows.h"
+
+/* ---- gathering ---- */
+
+void dev_rows_spread(struct rows *c, int i, struct tensor y)
+{
+    struct tensor from = dev_rows_tensor(c, i, y);
+    const bool flat = y.stride == y.ne[0] || y.ne[1] == 1;
+    const size_t mark = dev_mark(c->dev[i]);
+
+    if (y.ne[1] == 0)
+        return;
+    if (!flat) {
+        struct tensor packed = dev_scratch(c->dev[i], y.ne[0], y.ne[1]);
+
+        op_heads_pick(c->dev[i], packed, from, y.ne[0], y.ne[0], 0);
+        from = packed;
+    }
+    from.stride = from.ne[0];
+    for (int k = 0; k < c->n; k++) {
+        struct tensor to = T(y), got = to;
+        const size_t mark_there = dev_mark(c->dev[k]);
+
+        if (k == i)
+            continue;
+        if (!flat)
+            got = dev_scratch(c->dev[k], y.ne[0], y.ne[1]);
+        got.stride = got.ne[0];
+        dev_pass(c->dev[i], c->dev[k], got, from);
+        if (!flat)
+            op_heads_pick(c->dev[k], to, got, y.ne[0], y.ne[0], 0);
+        dev_release(c->dev[k], mark_there);
+    }
+    dev_release(c->dev[i], mark);
+}
+
+/* ---- products ---- */
+
+/* The rows of matrix w that device k has. */
+static struct rows_part dev_rows_of(const struct rows *c, int k, struct tensor w)
+{
+    const size_t row = (size_t)quant_row_bytes(w.type, w.ne[0]);
+    struct rows_part p = { 0 };
+    size_t first;
+    const size_t n = dev_rows_own_weights(c, k, w.data, row * (size_t)w.ne[1], &first, &p.cut);
+
+    p.first = (int64_t)(first / row);
+    p.end = p.first + (int64_t)(n / row);
+    return p;
+}
+
+static struct tensor some_rows(struct tensor w, struct rows_part p)
+{
+    w.ne[1] = p.end - p.first;
+    w.from += p.first;
+    if (w.data != NULL)
+        w.data = (unsigned char *)w.data + p.first * quant_row_bytes(w.type, w.ne[0]);
+    return w;
+}
+
+static void dev_rows_matmuls(void *ctx, const struct op_product *p, int n, struct tensor x)
+{
+    struct rows *c = ctx;
+
+    for (int k = 0; k < c->n; k++) {
+        struct op_product own[OP_PRODUCTS_MAX];
+        int n_own = 0;
+
+        for (int i = 0; i < n; i++) {
+            const struct rows_part part = dev_rows_of(c, k, p[i].w);
+
+            if (part.end > part.first)
+                own[n_own++] = (struct op_product){ op_cols(T(p[i].y), part.first, part.end - part.first),
+                                                    some_rows(T(p[i].w), part) };
+        }
+        if (n_own > 0)
+            op_matmuls(c->dev[k], own, n_own, T(x));
+    }
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < c->n; k++) {
+            const struct rows_part part = dev_rows_of(c, k, p[i].w);
+
+            if (part.cut && part.end > part.first)
+                dev_rows_spread(c, k, op_cols(p[i].y, part.first, part.end - part.first));
+        }
+}
+
+static void dev_rows_matmul(void *ctx, struct tensor y, struct tensor w, struct tensor x)
+{
+    dev_rows_matmuls(ctx, &(struct op_product){ y, w }, 1, x);
+}
+
+/* ---- what every device computes ---- */
+
+static void dev_rows_embed(void *ctx, struct tensor y, struct tensor w, const int32_t *token, const struct op_ids *ids,
+                           float scale)
+{
+    EACH(op_embed(d, T(y), T(w), token, ids == NULL ? NULL : &(struct op_ids){ P(ids->at), ids->stride }, scale));
+}
+
+static void dev_rows_rms_norm(void *ctx, struct tensor y, struct tensor x, const float *w, int64_t n_w, int64_t group,
+                              float eps)
+{
+    EACH(op_rms_norm(d, T(y), T(x), P(w), n_w, group, eps));
+}
+
+static void dev_rows_rms_norm_gated(void *ctx, struct tensor y, struct tensor x, struct tensor z, const float *w,
+                                    int64_t n_w, int64_t group, float eps)
+{
+    EACH(op_rms_norm_gated(d, T(y), T(x), T(z), P(w), n_w, group, eps));
+}
+
+static void dev_rows_add(void *ctx, struct tensor y, struct tensor x, float s)
+{
+    EACH(op_add(d, T(y), T(x), s));
+}
+
+static void dev_rows_add_gated(void *ctx, struct tensor y, struct tensor x, struct tensor g)
+{
+    EACH(op_add_gated(d, T(y), T(x), T(g)));
+}
+
+static void dev_rows_glu(void *ctx, struct tensor y, struct tensor gate, struct tensor up)
+{
+    EACH(op_glu(d, T(y), T(gate), T(up)));
+}
+
+static void dev_rows_geglu(void *ctx, struct tensor y, struct tensor gate, struct tensor up)
+{
+    EACH(op_geglu(d, T(y), T(gate), T(up)));
+}
+
+static void dev_rows_relu2(void *ctx, struct tensor y)
+{
+    EACH(op_relu2(d, T(y)));
+}
+
+static void dev_rows_sigmoid_mul(void *ctx, struct tensor y, struct tensor g)
+{
+    EACH(op_sigmoid_mul(d, T(y), T(g)));
+}
+
+static void dev_rows_mul(void *ctx, struct tensor y, struct tensor x)
+{
+    EACH(op_mul(d, T(y), T(x)));
+}
+
+static void dev_rows_scale(void *ctx, struct tensor y, float s)
+{
+    EACH(op_scale(d, T(y), s));
+}
+
+static void dev_rows_silu(void *ctx, struct tensor y, float s)
+{
+    EACH(op_silu(d, T(y), s));
+}
+
+static void dev_rows_streams_mix(void *ctx, struct tensor y, struct tensor x, struct tensor g)
+{
+    EACH(op_streams_mix(d, T(y), T(x), T(g)));
+}
+
+static void dev_rows_streams_add(void *ctx, struct tensor x, struct tensor y, struct tensor a)
+{
+    EACH(op_streams_add(d, T(x), T(y), T(a)));
+}
+
+static void dev_rows_streams_gate(void *ctx, struct tensor y, struct tensor key, struct tensor query,
+                                  struct tensor value)
+{
+    EACH(op_streams_gate(d, T(y), T(key), T(query), T(value)));
+}
+
+static void dev_rows_rows_pick(void *ctx, struct tensor y, struct tensor x, const int32_t *row)
+{
+    EACH(op_rows_pick(d, T(y), T(x), row));
+}
+
+static void dev_rows_heads_pick(void *ctx, struct tensor y, struct tensor x, int64_t dim, int64_t pitch, int64_t first)
+{
+    EACH(op_heads_pick(d, T(y), T(x), dim, pitch, first));
+}
+
+static struct op_rope rope_there(struct rows *c, int k, struct op_rope a)
+{
+    a.freq = P(a.freq);
+    return a;
+}
+
+static void dev_rows_rope(void *ctx, struct tensor x, const struct op_rope *a, const struct op_rows *r)
+{
+    EACH(struct op_rope m = rope_there(c, k, *a); op_rope(d, T(x), &m, r));
+}
+
+static void dev_rows_hadamard(void *ctx, struct tensor y, struct tensor x, int64_t dim)
+{
+    EACH(op_hadamard(d, T(y), T(x), dim));
+}
+
+static void dev_rows_route(void *ctx, int32_t *expert, struct tensor weight, struct tensor logits,
+                           const struct op_route *a)
+{
+    EACH(struct op_route m = *a; m.bias = P(a->bias); op_route(d, P(expert), T(weight), T(logits), &m));
+}
+
+static void dev_rows_tally(void *ctx, uint64_t *count, int n_expert, const int32_t *expert, int64_t n)
+{
+    EACH(op_tally(d, P(count), n_expert, P(expert), n));
+}
+
+/* The first device has the masks filled, for all of them. */
+static void dev_rows_top(void *ctx, void *out, struct tensor logits, const struct op_top *a)
+{
+    EACH(struct op_top m = *a; m.masks = k == 0 ? a->masks : NULL; op_top(d, P(out), T(logits), &m));
+}
+
+/* What adapters add is small: every device adds it to all columns. Their matrices are in the host's memory. */
+static void dev_rows_adapt(void *ctx, const struct op_adapt *a, int n, struct tensor x, const int32_t *token,
+                           const struct op_terms *t)
+{
+    struct rows *c = ctx;
+
+    for (int k = 0; k < c->n; k++) {
+        struct op_adapt m[OP_PRODUCTS_MAX];
+
+        for (int i = 0; i < n; i++) {
+            m[i] = a[i];
+            m[i].y = T(a[i].y);
+        }
+        op_adapt(c->dev[k], m, n, T(x), token, t);
+    }
+}
+
+/* ---- attention ---- */
+
+/* Keys and values of device k's heads. */
+static struct op_kv kv_there(struct rows *c, int k, const struct op_kv *kv)
+{
+    const struct rows_part own = dev_rows_part_of(c, k, kv->n_head);
+    struct op_kv m = *kv;
+
+    m.pages = P(kv->pages);
+    m.page_bytes = dev_rows_period(c, k, kv->pages, kv->page_bytes);
+    m.n_head = (int)(own.end - own.first);
+    return m;
+}
+
+static void dev_rows_kv_store(void *ctx, struct tensor key, struct tensor v, const struct op_kv *kv,
+                              const struct op_rows *r)
+{
+    EACH(const struct rows_part own = dev_rows_part_of(c, k, kv->n_head); const int64_t n = own.end - own.first;
+         const struct op_kv m = kv_there(c, k, kv);
+         op_kv_store(d, op_cols(T(key), own.first * kv->dim_k, n * kv->dim_k),
+                     op_cols(T(v), own.first * kv->dim_v, n * kv->dim_v), &m, r));
+}
+
+/* Queries are cut with the heads of keys that they read, or where there is one head of keys each for itself. */
+static struct rows_part queries_of(const struct rows *c, int k, const struct op_kv *kv, int64_t n_q)
+{
+    struct rows_part own = dev_rows_part_of(c, k, kv->n_head > 1 ? kv->n_head : n_q);
+    const int64_t each = own.cut && kv->n_head > 1 ? n_q / kv->n_head : 1;
+
+    own.first *= each;
+    own.end = own.cut ? own.end * each : n_q;
+    return own;
+}
+
+static void gather_queries(struct rows *c, struct tensor y, const struct op_kv *kv, int64_t n_q)
+{
+    for (int k = 0; k < c->n; k++) {
+        const struct rows_part own = queries_of(c, k, kv, n_q);
+
+        if (own.cut)
+            dev_rows_spread(c, k, op_cols(y, own.first * kv->dim_v, (own.end - own.first) * kv->dim_v));
+    }
+}
+
+static void dev_rows_attn(void *ctx, struct tensor y, struct tensor q, const struct op_kv *kv, float scale,
+                          const struct op_rows *r)
+{
+    const int64_t n_q = q.ne[0] / kv->dim_k;
+
+    EACH(const struct rows_part own = queries_of(c, k, kv, n_q); const int64_t n = own.end - own.first;
+         const struct op_kv m = kv_there(c, k, kv);
+         op_attn(d, op_cols(T(y), own.first * kv->dim_v, n * kv->dim_v),
+                 op_cols(T(q), own.first * kv->dim_k, n * kv->dim_k), &m, scale, r));
+    gather_queries(ctx, y, kv, n_q);
+}
+
+static struct op_index index_there(struct rows *c, int k, const struct op_index *a)
+{
+    struct op_index m = *a;
+
+    m.norm = P(a->norm);
+    m.rope = rope_there(c, k, a->rope);
+    return m;
+}
+
+/* Every device has the indexer's keys and chooses. */
+static void dev_rows_index_store(void *ctx, struct tensor key, const struct op_kv *kv, const struct op_index *a,
+                                 const struct op_rows *r)
+{
+    EACH(const struct op_kv m = kv_there(c, k, kv); const struct op_index i = index_there(c, k, a);
+         op_index_store(d, T(key), &m, &i, r));
+}
+
+static void dev_rows_index_pick(void *ctx, int32_t *pick, struct tensor q, const struct op_kv *kv,
+                                const struct op_index *a, const struct op_rows *r)
+{
+    EACH(const struct op_kv m = kv_there(c, k, kv); const struct op_index i = index_there(c, k, a);
+         op_index_pick(d, P(pick), T(q), &m, &i, r));
+}
+
+static void dev_rows_attn_picked(void *ctx, struct tensor y, struct tensor q, const int32_t *pick,
+                                 const struct op_kv *kv, float scale, const struct op_index *a, const struct op_rows *r)
+{
+    const int64_t n_q = q.ne[0] / kv->dim_k;
+
+    EACH(const struct rows_part own = queries_of(c, k, kv, n_q); const int64_t n = own.end - own.first;
+         const struct op_kv m = kv_there(c, k, kv); const struct op_index i = index_there(c, k, a);
+         op_attn_picked(d, op_cols(T(y), own.first * kv->dim_v, n * kv->dim_v),
+                        op_cols(T(q), own.first * kv->dim_k, n * kv->dim_k), P(pick), &m, scale, &i, r));
+    gather_queries(ctx, y, kv, n_q);
+}
+
+/* ---- experts ---- */
+
+/* For models with n experts: on the host each is where it was, if the device has it. Made while steps are measured. */
+static const int32_t *slots_of(struct rows *c, int k, int n)
+{
+    struct rows_slots *s = c->slots;
+
+    while (s != NULL && s->n != n)
+        s = s->next;
+    if (s == NULL) {
+        s = calloc(1, sizeof *s);
+        if (s == NULL)
+            return NULL;
+        *s = (struct rows_slots){ .next = c->slots, .n = n };
+        c->slots = s;
+    }
+    if (s->slot[k] == NULL) {
+        const struct rows_part own = dev_rows_part_of(c, k, n);
+
+        s->slot[k] = calloc((size_t)n, sizeof **s->slot);
+        for (int i = 0; s->slot[k] != NULL && i < n; i++)
+            s->slot[k][i] = i >= own.first && i < own.end ? i : -1;
+    }
+    return s->slot[k];
+}
+
+static struct op_moe experts_there(struct rows *c, int k, const struct op_moe *a)
+{
+    struct op_moe m = *a;
+
+    m.expert = P(a->expert);
+    m.weight = T(a->weight);
+    m.slot = P(a->slot);
+    return m;
+}
+
+/* Each pair's row, from the device that has the expert. */
+static void gather_pairs(struct rows *c, struct tensor *out, const struct op_moe *a, int64_t n_rows)
+{
+    const int32_t *expert = dev_rows_there(c, 0, a->expert);
+
+    for (int64_t pair = 0; pair < n_rows * a->n_used && !c->measuring; pair++)
+        for (int i = 0; i < c->n; i++) {
+            const struct rows_part own = dev_rows_part_of(c, i, a->up.ne[2]);
+
+            for (int k = 0; k < c->n && own.cut; k++)
+                if (k != i && expert[pair] >= own.first && expert[pair] < own.end)
+                    dev_pass(c->dev[i], c->dev[k], op_slice(out[k], pair, 1), op_slice(out[i], pair, 1));
+        }
+}
+
+static void dev_rows_moe(void *ctx, struct tensor y, struct tensor x, const struct op_moe *a)
+{
+    struct rows *c = ctx;
+    struct tensor out[DEV_LIST_MAX];
+    size_t mark[DEV_LIST_MAX];
+    const int n = (int)a->up.ne[2];
+
+    for (int k = 0; k < c->n; k++) {
+        struct op_moe m = experts_there(c, k, a);
+
+        mark[k] = dev_mark(c->dev[k]);
+        out[k] = dev_scratch(c->dev[k], y.ne[0], x.ne[1] * a->n_used);
+        m.slot = slots_of(c, k, n);
+        c->no_memory |= m.slot == NULL;
+        if (!c->no_memory)
+            op_moe_pairs(c->dev[k], out[k], T(x), &m);
+    }
+    gather_pairs(c, out, a, x.ne[1]);
+    for (int k = 0; k < c->n; k++) {
+        op_moe_sum(c->dev[k], T(y), out[k], T(a->weight));
+        dev_release(c->dev[k], mark[k]);
+    }
+}
+
+static void dev_rows_moe_pairs(void *ctx, struct tensor out, struct tensor x, const struct op_moe *a)
+{
+    EACH(const struct op_moe m = experts_there(c, k, a); op_moe_pairs(d, T(out), T(x), &m));
+}
+
+static void dev_rows_moe_sum(void *ctx, struct tensor y, struct tensor out, struct tensor weight)
+{
+    EACH(op_moe_sum(d, T(y), T(out), T(weight)));
+}
+
+/* Every device hands the same over: each has to know the results. */
+static void dev_rows_hand_out(void *ctx, struct tensor x, const int32_t *expert, const struct op_hand *h)
+{
+    EACH(op_hand_out(d, T(x), P(expert), h));
+}
+
+static void dev_rows_hand_in(void *ctx, struct tensor out, struct tensor x, const int32_t *expert,
+                             const struct op_hand *h)
+{
+    EACH(op_hand_in(d, T(out), T(x), P(expert), h));
+}
+
+/* ---- weights ---- */
+
+/* Rows of a matrix are dealt out sixteen by sixteen, as kernels take them. Several matrices are experts, or of a head
+ * each, and stay whole. */
+enum { STRIP = 16 };
+
+static size_t unit_of(const struct dev_pieces *v)
+{
+    const size_t row = (size_t)quant_row_bytes(v->type, v->ne0), one = row * (size_t)v->ne1;
+
+    return v->bytes * (size_t)v->n > one ? one : STRIP * row;
+}
+
+/* On all devices; laid NULL: not copied. */
+static const void *put_pieces(struct rows *c, const struct dev_pieces *v, bool *laid)
+{
+    const unsigned char *host = v->host;
+    struct rows_weights w = { .at = host, .n = v->bytes * (size_t)v->n };
+    const bool each = strncmp(dev_name(c->dev[0]), "check:", 6) == 0; /* it has to know what was copied */
+
+    if (v->ne0 > 0 && v->keep == NULL) {
+        w.unit = unit_of(v);
+        w.units = (int64_t)(w.n / w.unit);
+    }
+    for (int k = 0; k < c->n; k++) {
+        const struct rows_part own = dev_rows_part_of(c, k, w.units);
+        const size_t first = own.cut ? (size_t)own.first * w.unit : 0;
+        const size_t end = own.cut && k < c->n - 1 ? (size_t)own.end * w.unit : w.n;
+
+        if (laid != NULL)
+            w.to[k] = k == 0 || each ? dev_weights_copy(c->dev[k], v, laid) : w.to[0];
+        else if (v->keep == NULL)
+            w.to[k] = dev_weights(c->dev[k], host + first, end - first);
+        else
+            w.to[k] = dev_weights_some(c->dev[k], host, v->bytes, v->n, v->keep);
+        if (w.to[k] == NULL)
+            return NULL;
+        w.to[k] -= laid == NULL && v->keep == NULL ? first : 0;
+    }
+    w.at = laid != NULL ? w.to[0] : host;
+    return dev_rows_note_weights(c, &w) ? w.at : NULL;
+}
+
+static const void *dev_rows_weights_pieces(void *ctx, const struct dev_pieces *v)
+{
+    return put_pieces(ctx, v, NULL);
+}
+
+static const void *dev_rows_weights_copy(void *ctx, const struct dev_pieces *v, bool *laid)
+{
+    return put_pieces(ctx, v, laid);
+}
+
+static const void *dev_rows_weights(void *ctx, const void *host, size_t n)
+{
+    return put_pieces(ctx, &(struct dev_pieces){ .host = host, .bytes = n, .n = 1 }, NULL);
+}
+
+static const void *dev_rows_weights_some(void *ctx, const void *host, size_t piece_bytes, int64_t n, const bool *keep)
+{
+    return put_pieces(ctx, &(struct dev_pieces){ .host = host, .bytes = piece_bytes, .n = n, .keep = keep }, NULL);
+}
+
+/* ---- the device ---- */
+
+static size_t dev_rows_held(void *ctx)
+{
+    const struct rows *c = ctx;
+    size_t n = 0;
+
+    for (int k = 0; k < c->n; k++)
+        n += dev_held(c->dev[k]);
+    return n;
+}
+
+static struct dev_memory dev_rows_memory(void *ctx)
+{
+    return dev_memory(((struct rows *)ctx)->dev[0]);
+}
+
+static void dev_rows_measure(void *ctx, bool on)
+{
+    struct rows *c = ctx;
+
+    c->measuring = on;
+    for (int k = 0; k < c->n; k++)
+        dev_measure(c->dev[k], on);
+}
+
+static bool dev_rows_reserve(void *ctx)
+{
+    struct rows *c = ctx;
+    struct err e;
+    bool good = !c->no_memory;
+
+    for (int k = 0; k < c->n && good; k++)
+        good = dev_reserve(c->dev[k], dev_scratch_peak(c->dev[k]), &e) == ERR_OK;
+    return good;
+}
+
+static void dev_rows_begin(void *ctx)
+{
+    EACH(dev_begin(d));
+}
+
+/* All of them end, also after one that failed. */
+static enum err_code dev_rows_end(void *ctx, struct err *e)
+{
+    struct rows *c = ctx;
+    enum err_code code = ERR_OK;
+    struct err other;
+
+    for (int k = 0; k < c->n; k++)
+        if (dev_end(c->dev[k], code == ERR_OK ? e : &other) != ERR_OK && code == ERR_OK)
+            code = err_wrap(e, "device %d of %d", k + 1, c->n);
+    return code;
+}
+
+static void dev_rows_awake(void *ctx, bool on)
+{
+    EACH(dev_awake(d, on));
+}
+
+static void dev_rows_may_stop(void *ctx, bool (*stop)(void))
+{
+    EACH(dev_may_stop(d, stop));
+}
+
+static bool dev_rows_stopped(void *ctx)
+{
+    bool any = false;
+
+    EACH(any |= dev_stopped(d));
+    return any;
+}
+
+static void dev_rows_close(void *ctx)
+{
+    struct rows *c = ctx;
+
+    for (struct rows_slots *s = c->slots, *next; s != NULL; s = next) {
+        next = s->next;
+        for (int k = 0; k < c->n; k++)
+            free(s->slot[k]);
+        free(s);
+    }
+    for (int k = 0; k < c->n; k++)
+        dev_close(c->dev[k]);
+    free(c->range);
+    free(c->weights);
+    free(c);
+}
+
+static const char *dev_rows_simd(void *ctx)
+{
+    return dev_simd(((struct rows *)ctx)->dev[0]);
+}
+
+static int dev_rows_threads(void *ctx)
+{
+    return dev_threads(((struct rows *)ctx)->dev[0]);
+}
+
+static enum err_code dev_rows_read_speed(void *ctx, size_t n, double *bytes_per_s, int reps, struct err *e)
+{
+    return dev_read_speed(((struct rows *)ctx)->dev[0], n, bytes_per_s, reps, e);
+}
+
+#define X(name) .name = dev_rows_##name,
+static const struct dev_table table = {
+    DEV_OPS(X).matmuls = dev_rows_matmuls,
+    .measure = dev_rows_measure,
+    .reserve = dev_rows_reserve,
+    .weights = dev_rows_weights,
+    .weights_some = dev_rows_weights_some,
+    .weights_pieces = dev_rows_weights_pieces,
+    .weights_copy = dev_rows_weights_copy,
+    .held = dev_rows_held,
+    .memory = dev_rows_memory,
+    .is_host = true,
+    .alloc = dev_rows_alloc,
+    .alloc_areas = dev_rows_alloc_areas,
+    .free = dev_rows_free,
+    .begin = dev_rows_begin,
+    .awake = dev_rows_awake,
+    .may_stop = dev_rows_may_stop,
+    .stopped = dev_rows_stopped,
+    .end = dev_rows_end,
+    .zero = dev_rows_zero,
+    .copy = dev_rows_copy,
+    .close = dev_rows_close,
+    .simd = dev_rows_simd,
+    .threads = dev_rows_threads,
+    .read_speed = dev_rows_read_speed,
+};
+#undef X
+
+static struct rows *dev_rows_in(const struct dev *d)
+{
+    return d->impl.table == &table ? d->impl.ctx : NULL;
+}
+
+int dev_members(const struct dev *d)
+{
+    return dev_rows_in(d) != NULL ? dev_rows_in(d)->n : 1;
+}
+
+struct dev *dev_member(struct dev *d, int i)
+{
+    return dev_rows_in(d) != NULL ? dev_rows_in(d)->dev[i] : d;
+}
+
+size_t dev_areas_bytes(struct dev *d, const void *p, int member)
+{
+    return dev_rows_areas_bytes(dev_rows_in(d), member, p);
+}
+
+size_t dev_area_bytes(struct dev *d, const void *p, int member)
+{
+    return dev_rows_area_bytes(dev_rows_in(d), member, p);
+}
+
+enum err_code dev_open_rows(struct dev **out, const struct dev_list *l, const struct dev_opts *o, struct err *e)
+{
+    struct dev *d = calloc(1, sizeof *d);
+    struct rows *c = calloc(1, sizeof *c);
+    size_t at = 0;
+
+    if (d == NULL || c == NULL) {
+        free(d);
+        free(c);
+        return err_nomem(e);
+    }
+    for (; c->n < l->n; c->n++) {
+        if (dev_open(&c->dev[c->n], l->name[c->n], o, e) != ERR_OK)
+            break;
+        at += (size_t)snprintf(d->name + at, sizeof d->name - at, "%s%s", c->n > 0 ? "," : "", l->name[c->n]);
+        if (dev_is_host(c->dev[c->n]))
+            continue;
+        (void)err_set(e, ERR_UNSUPPORTED, "%s: devices share every layer only where their memory is the host's",
+                      l->name[c->n]);
+        break;
+    }
+    if (c->n < l->n) {
+        c->n += c->dev[c->n] != NULL;
+        dev_rows_close(c);
+        free(d);
+        return e->code;
+    }
+    d->impl = (struct dev_impl){ &table, c };
+    *out = d;
+    return ERR_OK;
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rows.h - inside the device of several devices that share every layer: who has which part, and where it lies.  room:
+ * ops
+ *
+ * All of them have all activations. Of a matrix each computes some rows of the result, of attention and of scans some
+ * heads, of a mixture some experts. */
+#ifndef OPS_ROWS_H
+#define OPS_ROWS_H
+#include "ops/table.h"
+
+/* An area of memory as each device has it. */
+struct rows_area {
+    struct dev_area area;
+    size_t at, period;
+    size_t to[DEV_LIST_MAX], period_of[DEV_LIST_MAX]; /* the same on each device, where its pieces lie side by side */
+};
+
+/* Memory that all devices have, n bytes at `at` for the caller. Without areas it is the same on each. */
+struct rows_range {
+    const unsigned char *at;
+    size_t n;
+    unsigned char *to[DEV_LIST_MAX];
+    size_t bytes[DEV_LIST_MAX];
+    struct rows_area *area;
+    int n_area;
+};
+
+/* Weights, n bytes at `at`, cut in units of `unit` bytes (rows of a matrix, or matrices; the last one may be longer):
+ * each device has its part of them, or with units 0 all bytes. `to` is where the first byte is on each, or would be. */
+struct rows_weights {
+    const unsigned char *at;
+    size_t n, unit;
+    int64_t units;
+    const unsigned char *to[DEV_LIST_MAX];
+};
+
+/* op_moe.slot of each device, for models with n experts. */
+struct rows_slots {
+    struct rows_slots *next;
+    int n;
+    int32_t *slot[DEV_LIST_MAX];
+};
+
+struct rows {
+    int n;
+    struct dev *dev[DEV_LIST_MAX];
+    bool measuring, no_memory;
+    struct rows_range *range;
+    int n_range, last;
+    size_t cap_range;
+    struct rows_weights *weights; /* by address */
+    int n_weights;
+    size_t cap_weights;
+    struct rows_slots *slots;
+};
+
+/* first .. end - 1 of n things are device k's; where there are fewer than devices, all are everybody's. */
+struct rows_part {
+    int64_t first, end;
+    bool cut;
+};
+struct rows_part dev_rows_part_of(const struct rows *c, int k, int64_t n);
+
+/* rows_memory.c: what p is on device k. Pieces that it has not lie where its next one does. Memory that is not the
+ * device's is the host's, which all of them read. */
+void *dev_rows_there(struct rows *c, int k, const void *p);
+/* The bytes of a period around p on device k; `otherwise` where p is in no area. */
+size_t dev_rows_period(struct rows *c, int k, const void *p, size_t otherwise);
+/* Notes weights, of which *w says everything; false: out of memory. */
+bool dev_rows_note_weights(struct rows *c, const struct rows_weights *w);
+/* Bytes at p, of weights, that device k has: n of them from *first on, *cut if others have other ones. */
+size_t dev_rows_own_weights(const struct rows *c, int k, const void *p, size_t n, size_t *first, bool *cut);
+/* What dev_areas_bytes() and dev_area_bytes() say. */
+size_t dev_rows_areas_bytes(struct rows *c, int k, const void *p);
+size_t dev_rows_area_bytes(struct rows *c, int k, const void *p);
+void *dev_rows_alloc(void *ctx, size_t n);
+void *dev_rows_alloc_areas(void *ctx, const struct dev_area *a, int n);
+void dev_rows_free(void *ctx, void *p, size_t n);
+void dev_rows_zero(void *ctx, void *p, size_t n);
+void dev_rows_copy(void *ctx, void *to, const void *from, size_t n);
+
+static inline struct tensor dev_rows_tensor(struct rows *c, int k, struct tensor t)
+{
+    t.data = dev_rows_there(c, k, t.data);
+    return t;
+}
+
+/* The same on all devices: d is each of them, T and P say where a tensor and a pointer are there. */
+#define EACH(...) \
+    do { \
+        struct rows *c = ctx; \
+        for (int k = 0; k < c->n; k++) { \
+            struct dev *d = c->dev[k]; \
+            __VA_ARGS__; \
+        } \
+    } while (0)
+#define T(t) dev_rows_tensor(c, k, t)
+#define P(p) dev_rows_there(c, k, p)
+
+/* rows.c: columns y, which device i has, become those of all others. */
+void dev_rows_spread(struct rows *c, int i, struct tensor y);
+
+/* rows_scans.c: operations of recurrent layers, as in struct dev_table. */
+void dev_rows_conv(void *ctx, struct tensor y, struct tensor x, const struct op_conv *a, const struct op_rows *r);
+void dev_rows_gdn(void *ctx, struct tensor y, struct tensor qkv, struct tensor alpha, struct tensor beta,
+                  const struct op_gdn *a, const struct op_rows *r);
+void dev_rows_kda(void *ctx, struct tensor y, struct tensor qkv, struct tensor decay, struct tensor beta,
+                  const struct op_kda *a, const struct op_rows *r);
+void dev_rows_ssm1(void *ctx, struct tensor y, struct tensor x, struct tensor dt, struct tensor b, struct tensor cc,
+                   const struct op_ssm1 *a, const struct op_rows *r);
+void dev_rows_ssm2(void *ctx, struct tensor y, struct tensor xbc, struct tensor dt, const struct op_ssm2 *a,
+                   const struct op_rows *r);
+#endif
