@@ -17,7 +17,7 @@ static const struct {
     const char *(*at)(size_t i); /* or this; NULL past the last */
 } values[] = {
     { "device", "cpu|cuda|auto", NULL },
-    { "split", "layers|auto", NULL },
+    { "split", "layers|rows|auto", NULL },
     { "kv", "f32|f16|q8_0|q8_0,q4_0|q4_0", NULL },
     { "tool-choice", "auto|none|required", NULL },
     { "draft", "auto|ngram|mtp|engram|off", NULL },

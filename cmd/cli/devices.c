@@ -176,6 +176,13 @@ static const char *comes_twice(const char *names, char name[32])
     return NULL;
 }
 
+bool cli_devices_rows(const struct cli_model_opts *o)
+{
+    const int mode = cli_devices_foreign.mode;
+
+    return (o->split != NULL && strcmp(o->split, "rows") == 0) || mode == CLI_MODE_ROW || mode == CLI_MODE_TENSOR;
+}
+
 /* How a model is shared among devices. */
 static void check_split(const struct cli_model_opts *o, int n_dev)
 {
@@ -183,15 +190,19 @@ static void check_split(const struct cli_model_opts *o, int n_dev)
     const int mode = cli_devices_foreign.mode, n = cli_devices_shares(o, NULL);
     double share[MODEL_DEVS_MAX], all = 0;
 
-    if (strcmp(how, "rows") == 0 || mode == CLI_MODE_ROW || mode == CLI_MODE_TENSOR)
-        cli_usage("%s: a model is cut between layers, not inside them: use --split layers",
-                  strcmp(how, "rows") == 0 ? "--split rows"
-                  : mode == CLI_MODE_ROW   ? "--split-mode (-sm) row"
-                                           : "--split-mode (-sm) tensor");
+    if (cli_devices_rows(o) && !cli_open_on_cpu(o))
+        cli_usage("%s: GPUs have no exchange inside layers yet: use --split layers",
+                  mode == CLI_MODE_ROW      ? "--split-mode (-sm) row"
+                  : mode == CLI_MODE_TENSOR ? "--split-mode (-sm) tensor"
+                                            : "--split rows");
+    if (cli_devices_rows(o) && n > 0)
+        cli_usage("--split %s: shares are of layers, not with --split-mode (-sm)", how);
+    if (strcmp(how, "rows") == 0)
+        return;
     if (strcmp(how, "layers") == 0 || strcmp(how, "auto") == 0)
         return;
     if (n == 0)
-        cli_usage("--split %s: not layers, auto, or shares of the layers as 3,1", how);
+        cli_usage("--split %s: not layers, rows, auto, or shares of the layers as 3,1", how);
     if (mode == CLI_MODE_NONE || n_dev == 0)
         return;
     if (n != n_dev)

@@ -6,6 +6,8 @@
 
 /* The shares of --split, one for each device; 0: none were given. out NULL: only how many there are. */
 int cli_devices_shares(const struct cli_model_opts *o, double out[MODEL_DEVS_MAX]);
+/* Whether all devices share every layer. */
+bool cli_devices_rows(const struct cli_model_opts *o);
 /* The *n sizes of --vram. */
 MUST_CHECK enum err_code cli_devices_sizes(int *n, int64_t out[MODEL_DEVS_MAX], const char *vram, struct err *e);
 

@@ -28,6 +28,7 @@ struct model_opts cli_open_model_opts(const struct cli_model_opts *o)
                                 .n_threads = o->n_threads,
                                 .acts = (enum quant_acts_type)o->acts,
                                 .n_used = o->experts,
+                                .placement.rows = cli_devices_rows(o),
                                 .placement.copy_weights = o->no_mmap,
                                 .placement.cache_bytes = o->cache_bytes,
                                 .placement.as_stored = o->repack == CLI_REPACK_OFF };

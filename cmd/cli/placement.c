@@ -181,19 +181,19 @@ static void put_parts(const struct run_placement *f, const struct writer *w)
 {
     for (int k = 0; k < f->n_dev && f->n_dev > 1; k++) {
         const struct run_placement_part *p = &f->part[k];
-        char of[40] = "";
+        char of[40] = "", what[40];
 
         if (p->budget_bytes > 0)
             snprintf(of, sizeof of, " of %.3f GB", (double)p->budget_bytes / 1e9);
-        write_text(
-            w,
-            "  layers %3d to %3d on %s: weights %.3f GB, kv %.3f GB, state %.3f GB, logits %.3f GB, scratch %.3f "
-            "GB; all %.3f GB%s",
-            p->first, p->end - 1, p->device, (double)f->weight_bytes[k] / 1e9, (double)p->kv_bytes / 1e9,
-            (double)p->state_bytes / 1e9, (double)p->logits_bytes / 1e9, (double)p->scratch_bytes / 1e9,
-            (double)p->total_bytes / 1e9, of);
+        snprintf(what, sizeof what, f->rows ? "a part of every layer" : "layers %3d to %3d", p->first, p->end - 1);
+        write_text(w,
+                   "  %s on %s: weights %.3f GB, kv %.3f GB, state %.3f GB, logits %.3f GB, scratch %.3f GB; all %.3f "
+                   "GB%s",
+                   what, p->device, (double)f->weight_bytes[k] / 1e9, (double)p->kv_bytes / 1e9,
+                   (double)p->state_bytes / 1e9, (double)p->logits_bytes / 1e9, (double)p->scratch_bytes / 1e9,
+                   (double)p->total_bytes / 1e9, of);
     }
-    if (f->n_dev > 1)
+    if (f->n_dev > 1 && !f->rows)
         write_text(w, "  %.4g KB of each token go from a device to the next", (double)f->pass_bytes / 1e3);
     if (f->n_dev < f->n_named)
         write_text(w, "  %d of %d devices: as few as have room for the model", f->n_dev, f->n_named);
@@ -369,7 +369,9 @@ json_t *cli_placement_json(const struct run_placement *f, double device_bytes_pe
         good = good && cli_json_set(o, "verifier_bytes", json_integer(f->beside_bytes));
     if (f->n_dev > 1)
         good = good && cli_json_set(o, "devices", parts_json(f)) &&
-               cli_json_set(o, "pass_bytes", json_integer(f->pass_bytes));
+               cli_json_set(o, "split", json_string(f->rows ? "rows" : "layers"));
+    if (f->n_dev > 1 && !f->rows)
+        good = good && cli_json_set(o, "pass_bytes", json_integer(f->pass_bytes));
     if (f->cache.slots > 0)
         good = good && cli_json_set(o, "expert_cache",
                                     json_pack("{s:I, s:I, s:I, s:I, s:f}", "memory_bytes", (json_int_t)f->cache.memory,

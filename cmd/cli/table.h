@@ -40,7 +40,7 @@
     { OPT_I32, 't', "threads", "n", "threads (default: one for each processor)", &(m).n_threads, 1, 512 }, \
         STRING(0, "device", "name", "cpu (default), cuda, auto; cuda:0,cuda:1 ...", &(m).device), \
         STRING(0, "vram", "size", "GPU memory to use (default: what is free)", &(m).vram), \
-        STRING(0, "split", "how", "several devices: by layers (default), or 3,1", &(m).split), \
+        STRING(0, "split", "how", "several devices: layers (default), rows, or 3,1", &(m).split), \
         STRING(0, "kv", "k,v", "KV cache (default f32; on a GPU f16)", &(m).kv), \
         INT32("chunk", "n", help, &(m).chunk, 1, 65536), \
         CHOICE("acts", "i16|i8|f32", "activations: i16 (default), i8, f32 (exact)", &(m).acts), \

@@ -78,15 +78,41 @@ exact='(.total_bytes == .fixed_bytes + .device_weight_bytes + .kv_bytes + .state
     fails 2 "all shares are 0" chimere-run --device cpu,cpu -ts 0,0 -p x
     fails 2 "leave a device whose share is 0" chimere-run --device cpu,cpu -ts 0,1 -p x
     fails 2 "3 shares for 2 devices" chimere-run --device cpu,cpu -ts 1,1,1 -p x
-    fails 2 "not layers, auto, or shares" chimere-run --device cpu,cpu --split 1,x -p x
-    fails 2 "is cut between layers" chimere-run --device cpu,cpu --split rows -p x
-    fails 2 "is cut between layers" chimere-run --device cpu,cpu -sm tensor -p x
+    fails 2 "not layers, rows, auto, or shares" chimere-run --device cpu,cpu --split 1,x -p x
+    fails 2 "GPUs have no exchange inside layers yet" chimere-run --device cuda:0,cuda:1 --split rows -p x
+    fails 2 "GPUs have no exchange inside layers yet" chimere-run --device cuda:0,cuda:1 -sm tensor -p x
     fails 2 "of one kind" chimere-run --device cpu,cuda -p x
     fails 2 "a name is missing" chimere-run --device cpu, -p x
     fails 2 "can be cut in 8 ranges at most" chimere-run --device cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu -p x
     fails 2 "training takes one device" chimere-draft-train lora --device cpu,cpu -m "$CHIMERE_MODEL" -o a.gguf x
     chimere-run --device cuda:1,cuda:1 -p x > out 2> err || true
     grep -q 'cuda:1 comes twice, which is a test' err
+}
+
+@test "devices that share every layer give the answer of one; a conversation goes on elsewhere" {
+    chimere-run -p "Name a colour." -n 8 --json | jq -c 'del(.timings)' > one
+    chimere-run -p "Name a colour." -n 8 --json --device cpu,cpu --split rows | jq -c 'del(.timings)' | cmp - one
+    chimere-run -p "Name a colour." -n 8 --json --device cpu,cpu -sm row | jq -c 'del(.timings)' | cmp - one
+    chimere-run -p "Name a colour." -n 8 --json --device cpu --split rows | jq -c 'del(.timings)' | cmp - one
+    for kv in q8_0 q8_0,q4_0; do
+        chimere-run -p "Name a colour." -n 8 --kv $kv > one
+        chimere-run -p "Name a colour." -n 8 --kv $kv --device cpu,cpu --split rows --draft auto | cmp - one
+    done
+    chimere-run --session s -p "Name a colour." -n 8 --device cpu,cpu --split rows > one
+    cp s t
+    chimere-run --session s -p "And another." -n 8 > one
+    chimere-run --session t -p "And another." -n 8 --device cpu,cpu --split rows | cmp - one
+    chimere-run --plan --json --device cpu,cpu --split rows --ctx 512 > plan
+    jq -e "$exact"' and .split == "rows" and (.devices | length) == 2
+        and .device_weight_bytes == ([.devices[].device_weight_bytes] | add)
+        and (.devices[0].device_weight_bytes - .devices[1].device_weight_bytes | fabs) < .1 * .device_weight_bytes
+        and .devices[0].kv_bytes == .devices[1].kv_bytes and .kv_bytes == 2 * .devices[0].kv_bytes
+        and all(.devices[]; .first_layer == 0 and .last_layer == 7 and .total_bytes == .fixed_bytes
+            + .device_weight_bytes + .kv_bytes + .state_bytes + .logits_bytes + .scratch_bytes)' plan
+    chimere-run -v -p hi -n 1 --device cpu,cpu --split rows --expert-profile uses > out 2> err
+    grep -q 'a part of every layer on cpu: ' err
+    fails 2 "3 devices cannot share every layer: layer 3 has 2 heads" chimere-run --device cpu,cpu,cpu --split rows -p x
+    fails 2 "not with --split-mode" chimere-run --device cpu,cpu --split 1,1 -sm row -p x
 }
 
 @test "a plan estimates the speed from bytes and bandwidths, assumed ones until they are measured" {
