@@ -8,11 +8,11 @@
  * sum. Only the scales are left as float operations: two or three, where int8 mma needs four or five.
  *
  * A block has two consumer warpgroups, with 64 or 128 rows of weights each, and one producer warpgroup. The producer
- * unpacks weights to bytes and copies activations to shared memory, as many pairs of units ahead as fit. A consumer
- * warp converts 16 or 32 rows of weights to halves in registers; wgmma reads activations from shared memory. What a
- * unit's float operations need of a column is read once for 32 rows, because shared memory bandwidth is the bottleneck.
- * One group's float operations overlap the other's products. Blocks are persistent: the next tile's weights are loaded
- * while results are written. */
+ * unpacks weights to bytes and copies activations to shared memory, as many pairs of units ahead as fit. It reads rows
+ * that begin anywhere from copies in shared memory: small loads of lanes, each from a row of its own, are slow. A
+ * consumer warp converts 16 or 32 rows of weights to halves in registers; wgmma reads activations from shared memory.
+ * What a unit's float operations need of a column is read once for 32 rows. One group's float operations overlap the
+ * other's products. Blocks are persistent: the next tile's weights are loaded while results are written. */
 #ifndef KERNELS_GEMM_GEMM_R64_A16_WGMMA_CUH
 #define KERNELS_GEMM_GEMM_R64_A16_WGMMA_CUH
 #include "kernels/gemm/gemm_r17_mma.cuh"
@@ -45,7 +45,8 @@ template <int TYPE> struct r64_a16 {
         SUBS = r64_a16_subs(TYPE),
         ROWS = 128 * SUBS,
         COLUMNS = R64_A16_COLUMNS,
-        STAGES = 4,
+        STORED = TYPE == QUANT_q6_k || TYPE == QUANT_q8_0 || TYPE == QUANT_iq3_s, /* rows are copied as they are */
+        STAGES = STORED && SUBS == 2 ? 3 : 4,
         THREADS = 3 * 128,
         HALF = wq<TYPE>::HALF,
         MIN = wq<TYPE>::MIN,
@@ -62,12 +63,16 @@ template <int TYPE> struct r64_a16 {
         STAGE = D_AT + 2 * D_BYTES,
         PITCH = ROWS + 4,
         TOTALS_AT = STAGES * STAGE,
-        BOOK_AT = TOTALS_AT + COLUMNS * PITCH * 4,
+        /* copies: of each row 256 elements, as far after a multiple of 16 bytes as in memory */
+        BLOCK = sizeof(typename wq<TYPE>::block) * (256 / wq<TYPE>::ELEMS),
+        ROW = (BLOCK + 30) / 16 * 16 | 16,
+        ROWS_AT = TOTALS_AT + COLUMNS * PITCH * 4,
+        BOOK_AT = ROWS_AT + STORED * ROWS * ROW,
         NUMBERS_AT = BOOK_AT + book<TYPE>::BYTES,
         BARS_AT = NUMBERS_AT + 2 * COLUMNS * 4,
         SMEM = BARS_AT + 2 * STAGES * 8,
     };
-    static_assert(STAGE % 1024 == 0 && !(HALF && MIN), "places in shared memory");
+    static_assert(STAGE % 1024 == 0 && SMEM <= 227 << 10 && !(HALF && MIN), "places in shared memory");
 
     /* Words c and c + 4 of row g and of row g + 8 are 16 bytes of 512; turned, so that rows meet in no bank. */
     static __device__ __forceinline__ int lane_slot(int g, int c)
@@ -191,33 +196,70 @@ static __device__ __forceinline__ void copy_r64_a16(uint8_t *stage, const uint8_
         bulk_copy(stage + at, from + at + c * each, (unsigned)(n * each), full);
 }
 
+/* Row r of a block, with two matrices half of them of either. */
+template <class W>
+static __device__ __forceinline__ const uint8_t *stored_row(const tile_args &a, const r64_tile &t, int r, bool paired)
+{
+    const int half = W::ROWS / 2, row = min(t.r0 + (paired ? r % half : r), t.job->n_rows - 1);
+
+    return (paired && r >= half ? a.job[1].w : t.job->w) + t.in.expert * a.expert_bytes + row * t.job->row_bytes;
+}
+
+static __device__ __forceinline__ void fetchers_meet(void)
+{
+    asm volatile("bar.sync 2, 128;" ::: "memory");
+}
+
+/* Block `block` of 256 elements of each row is on its way; 8 threads share a row. */
+template <class W>
+static __device__ __forceinline__ void copy_stored(uint8_t *to, const tile_args &a, const r64_tile &t, int block,
+                                                   bool paired)
+{
+    const int tid = threadIdx.x % 128, n = min((int)W::BLOCK, (int)t.job->row_bytes - block * (int)W::BLOCK);
+
+    for (int r = tid / 8; r < W::ROWS; r += 16) {
+        const uint8_t *row = stored_row<W>(a, t, r, paired) + block * (int)W::BLOCK;
+        const uint8_t *from = (const uint8_t *)((uintptr_t)row & ~(uintptr_t)15);
+
+#pragma unroll
+        for (int i = tid % 8 * 16; i < W::ROW; i += 128)
+            if (from + i < row + n)
+                copy16(to + r * W::ROW + i, from + i);
+    }
+    copy_end();
+}
+
 template <int TYPE> static __device__ __forceinline__ void r64_a16_fetch(const tile_args &a, uint8_t *smem, bool paired)
 {
     typedef r64_a16<TYPE> W;
-    enum { EACH = W::SUBS, HALF = W::ROWS / 2 }; /* rows of a thread; with two matrices rows of either */
+    enum { EACH = W::SUBS }; /* rows of a thread */
     uint64_t *full = (uint64_t *)(smem + W::BARS_AT), *empty = full + W::STAGES;
     const struct tables *tab =
         near_book((uint32_t *)(smem + W::BOOK_AT), a.tab, book<TYPE>::AT, book<TYPE>::BYTES, threadIdx.x % 128, 128);
     const int tid = threadIdx.x % 128, units = a.k / 32, pairs = x_pairs(a.k), tiles = r64_tiles(a);
     r64_turn now = { 0, 0 };
+    r64_tile t;
+    int i = blockIdx.x;
 
-    asm volatile("bar.sync 2, 128;" ::: "memory"); /* the code book */
-    for (int i = blockIdx.x; i < tiles; i += gridDim.x) {
+    fetchers_meet(); /* the code book */
+    if (W::STORED) {
+        if (i >= tiles)
+            return;
+        find_tile<W>(t, a, i, paired);
+        copy_stored<W>(smem + W::ROWS_AT, a, t, 0, paired);
+    }
+    for (; i < tiles; i += W::STORED ? 0 : gridDim.x) {
         typename wq<TYPE>::raw raw[EACH];
         const uint8_t *row[EACH], *x = a.x;
         r64_a16_source from;
-        r64_tile t;
 
-        find_tile<W>(t, a, i, paired);
-#pragma unroll
-        for (int e = 0; e < EACH; e++) {
-            const int q = e * 128 + tid, r = t.r0 + (paired ? q % HALF : q);
-
-            row[e] = (paired && q >= HALF ? a.job[1].w : t.job->w) + t.in.expert * a.expert_bytes +
-                     (int64_t)min(r, t.job->n_rows - 1) * t.job->row_bytes;
-        }
+        if (!W::STORED)
+            find_tile<W>(t, a, i, paired);
 #pragma unroll
         for (int e = 0; e < EACH; e++)
+            row[e] = stored_row<W>(a, t, e * 128 + tid, paired);
+#pragma unroll
+        for (int e = 0; e < EACH && !W::STORED; e++)
             wq<TYPE>::load(raw[e], row[e], 0);
         if (a.gather)
             find_r64_a16(from, a, t, pairs);
@@ -235,13 +277,29 @@ template <int TYPE> static __device__ __forceinline__ void r64_a16_fetch(const t
                 copy_r64_a16(stage, x + (int64_t)p * R64_A16_PAIR, r64_read(t.in.cols), t.x0 % R64_A16_COLUMNS,
                              &full[now.stage]);
             }
+            if (W::STORED && p % 4 == 0) {
+                copy_wait<0>();
+                fetchers_meet();
+            }
+#pragma unroll
+            for (int e = 0; e < EACH && W::STORED; e++)
+                wq<TYPE>::load(raw[e],
+                               smem + W::ROWS_AT + (e * 128 + tid) * W::ROW +
+                                   ((uintptr_t)(row[e] + p / 4 * W::BLOCK) & 15),
+                               p % 4);
+            if (W::STORED && p + 1 == pairs && (i += gridDim.x) < tiles)
+                find_tile<W>(t, a, i, paired);
+            if (W::STORED && (p % 4 == 3 || p + 1 == pairs) && i < tiles) {
+                fetchers_meet(); /* copies have been read */
+                copy_stored<W>(smem + W::ROWS_AT, a, t, (p + 1) % pairs / 4, paired);
+            }
 #pragma unroll
             for (int e = 0; e < EACH; e++) {
                 unit u[2];
 
                 wq<TYPE>::unpack(raw[e], p, u, n, tab);
                 put_r64_a16<TYPE>(stage, u, e * 128 + tid, n);
-                if (p + 1 < pairs)
+                if (!W::STORED && p + 1 < pairs)
                     wq<TYPE>::load(raw[e], row[e], p + 1);
             }
             bar_arrive(&full[now.stage]);

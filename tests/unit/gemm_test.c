@@ -2,7 +2,7 @@
 /* gemm_test.c - the table of GPU kernels: every format has one for any shape, on every GPU. On a GPU, with activations
  * of 16 bits, each row for matrices, forced, computes what the scalar CPU does (check.c, whose limits are those of 16
  * bits), with each of its formats. Kernels of 8 bits alone are compared by products of ops_gpu_test, those for experts
- * by its models, where the table picks them. */
+ * by its models, where the table picks them. With either width those of wgmma give the bytes of those of mma. */
 #include <stdio.h>
 
 #include "cpu_rig.h"
@@ -182,10 +182,9 @@ static void run_matrix(struct taken *t, const struct gemm_kernel *k, int type)
     op_matmul(t->d, y, w, x);
 }
 
-/* With a device of its own, so that nothing but its kernel is launched. */
-static void forced(int i, int type, const char *name)
+/* A device of its own, so that nothing but its kernel is launched. */
+static struct taken open_forced(int i, const char *name)
 {
-    const struct gemm_kernel *k = &gemm_kernels[i];
     struct err e = { 0 };
     struct taken t = { 0 };
 
@@ -193,19 +192,40 @@ static void forced(int i, int type, const char *name)
             ERR_OK ||
         dev_reserve(t.d, (size_t)256 << 20, &e) != ERR_OK)
         fail_msg("%s", e.msg);
+    return t;
+}
+
+static void end_forced(struct dev *d, const struct dev *tested, int i, int type)
+{
+    const char *name = gemm_kernels[i].name;
+    struct err e = { 0 };
+
+    if (dev_end(d, &e) != ERR_OK)
+        fail_msg("%s (row %d) with %s: %s", name, i, quant_types[type]->name, e.msg);
+    if ((dev_kernels(tested) >> i & 1u) == 0)
+        fail_msg("%s (row %d) was not launched with %s, but %#llx", name, i, quant_types[type]->name,
+                 (unsigned long long)dev_kernels(tested));
+}
+
+static void give_back(struct taken *t)
+{
+    for (int j = 0; j < t->n; j++)
+        dev_free(t->d, t->at[j], t->bytes[j]);
+    dev_close(t->d);
+    for (int j = 0; j < t->n_weights; j++)
+        free(t->weights[j]);
+}
+
+static void forced(int i, int type, const char *name)
+{
+    const struct gemm_kernel *k = &gemm_kernels[i];
+    struct taken t = open_forced(i, name);
+
     if (k->sm == 0 || k->sm == sm_of(dev_test_tested(t.d))) {
         run_matrix(&t, k, type);
-        if (dev_end(t.d, &e) != ERR_OK)
-            fail_msg("%s (row %d) with %s: %s", k->name, i, quant_types[type]->name, e.msg);
-        if ((dev_kernels(dev_test_tested(t.d)) >> i & 1u) == 0)
-            fail_msg("%s (row %d) was not launched with %s, but %#llx", k->name, i, quant_types[type]->name,
-                     (unsigned long long)dev_kernels(dev_test_tested(t.d)));
+        end_forced(t.d, dev_test_tested(t.d), i, type);
     }
-    for (int j = 0; j < t.n; j++)
-        dev_free(t.d, t.at[j], t.bytes[j]);
-    dev_close(t.d);
-    for (int j = 0; j < t.n_weights; j++)
-        free(t.weights[j]);
+    give_back(&t);
 }
 
 static void each_kernel_as_the_cpu(void **state)
@@ -228,12 +248,63 @@ static void each_kernel_as_the_cpu(void **state)
     print_message("%d kernels with a format each\n", n);
 }
 
+/* What kernel i makes of a product of always the same numbers. */
+static float *made_by(int i, int type, int64_t rows, int64_t k, int64_t n)
+{
+    struct taken t = open_forced(i, test_device());
+    seed_of_next = 7;
+    const struct tensor w = put_weights(&t, repeated(type, k, n, 1));
+    const struct tensor x = put_rows(&t, k, rows, 1), y = put_rows(&t, n, rows, 1);
+    const size_t bytes = (size_t)(y.stride * rows) * sizeof(float);
+    float *got = need(bytes);
+
+    dev_begin(t.d);
+    op_matmul(t.d, y, w, x);
+    end_forced(t.d, t.d, i, type);
+    dev_copy(t.d, got, y.data, bytes);
+    give_back(&t);
+    return got;
+}
+
+/* Sums are exact, so a kernel gives the bytes of any other that rounds activations alike. */
+static void wgmma_as_mma(void **state)
+{
+    static const int64_t shapes[][2] = { { 65, 272 }, { 333, 600 } }; /* rows, outputs */
+    const bool eight = test_acts() == QUANT_ACTS_I8;
+    struct dev *d;
+    struct err e = { 0 };
+
+    (void)state;
+    if (strncmp(test_device(), "cuda", 4) != 0)
+        skip();
+    assert_int_equal(dev_open(&d, test_device(), &(struct dev_opts){ .n_threads = 1 }, &e), ERR_OK);
+    const int sm = sm_of(d);
+    dev_close(d);
+    for (int type = 0; type < QUANT_N && sm == 90; type++)
+        for (int s = 0; s < 2; s++) {
+            const bool a8 = eight && gemm_formats_have(GEMM_FORMATS_A8, type);
+            const int64_t rows = shapes[s][0], n = shapes[s][1], k = quant_types[type]->block_elems > 32 ? 768 : 544;
+
+            if (!gemm_formats_have(GEMM_FORMATS_A16, type) || !test_mine())
+                continue;
+            float *a = made_by(a8 ? GEMM_R17_A8_MMA : GEMM_R17_MMA, type, rows, k, n);
+            float *b = made_by(a8 ? GEMM_R64_A8_WGMMA : GEMM_R64_A16_WGMMA, type, rows, k, n);
+            for (int64_t j = 0; j < rows * (n + 4); j++)
+                if (memcmp(a + j, b + j, sizeof *a) != 0)
+                    fail_msg("%s, %d rows: output %d of row %d is %a, not %a", quant_types[type]->name, (int)rows,
+                             (int)(j % (n + 4)), (int)(j / (n + 4)), (double)b[j], (double)a[j]);
+            free(a);
+            free(b);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_format_has_a_kernel),
         cmocka_unit_test(the_first_that_takes_it),
         cmocka_unit_test(each_kernel_as_the_cpu),
+        cmocka_unit_test(wgmma_as_mma),
     };
 
     test_filter();
