@@ -83,6 +83,7 @@ static const struct cli_opt opts[] = {
     FLAG(0, "quote", "answer with the prompt's second half", &o.quote),
     SECTION("Shapes"),
     OUTPUT(0, "write", "file", "synth: write the model", &o.write),
+    FLAG(0, "holes", "with holes for weights, which take no room", &o.holes),
     SECTION("Output"),
     OUTPUT('o', "out", "file", "answers, added to; calibration; plot: picture", &o.out),
     FLAG('j', "json", "JSON lines, also on a terminal", &o.json),
@@ -214,6 +215,7 @@ static const struct cli_of of[] = {
     { "fixed", SPECULATE },
     { "quote", SPECULATE },
     { "write", SYNTH },
+    { "holes", SYNTH },
     { "out", EVAL | PLOT | CALIBRATE },
     { "against", ~(unsigned)(PLOT | SCORE) },
     { "json", ~(unsigned)SCORE },
@@ -222,6 +224,7 @@ static const struct cli_of of[] = {
 };
 
 static const struct cli_pair pairs[] = {
+    { "holes", CLI_NEEDS, "write", NULL, 0 },
     { "shape", CLI_EXCLUDES, "model", NULL, 0 },
     { "shape", CLI_EXCLUDES, "lora", "an adapter is for a model in a file", 0 },
     { "mix|routing", CLI_NEEDS, "shape", "it is for random weights", SHAPED },

@@ -13,14 +13,13 @@
 #include "base/simd.h"
 #include "cli/chart.h"
 #include "cli/openblas.h"
+#include "cli/recipe.h"
 #include "cli/table.h"
 #include "gguf/gguf.h"
 #include "model/model.h"
 #include "quant/quant.h"
 #include "quantize/program.h"
 #include "ramp/ramp.h"
-
-#define RECIPE_MAX_BYTES ((size_t)16 << 20)
 
 static struct quantize_options o = { .losses = { .tokens = 4096, .seed = 1, .probes = "q3_k" } };
 
@@ -39,6 +38,7 @@ static const struct cli_opt opts[] = {
     OUTPUT(0, "measure", "file", "measure the loss of each type, or resume", &o.losses.path),
     LIST("budget", "what=size", "size=, token-bytes=, vram=,ctx=; list: the curve", &o.budgets),
     OUTPUT(0, "plot", "file", "that curve as a picture: .svg, .png or .pdf", &o.plot),
+    FLAG(0, "by-role", "FILE of --measure is another model's, by role", &o.by_role),
     CHOICE("search", "exact|evo", "how the best mix is found (default exact)", &o.search),
     OUTPUT(0, "save-recipe", "file", "write the mix as a recipe", &o.save_recipe),
     SECTION("Measuring"),
@@ -66,7 +66,8 @@ static const struct cli_pair pairs[] = {
     { "check", CLI_ALONE, "quiet", "it only reads a file", 0 },
     { "budget", CLI_NEEDS, "measure", "the file of losses, which is made if it is missing", 0 },
     { "data|random|tokens|method|probes|also|group|device|seed", CLI_NEEDS, "measure", NULL, 0 },
-    { "save-recipe|search|plot", CLI_NEEDS, "budget", NULL, 0 },
+    { "save-recipe|search|plot|by-role", CLI_NEEDS, "budget", NULL, 0 },
+    { "by-role", CLI_EXCLUDES, "plot|data|random|tokens|method|probes|also|group|device", "nothing is measured", 0 },
     { "plot", CLI_EXCLUDES, "save-recipe|dry-run", "it draws the curve of --budget list", 0 },
     { "merge-lora", CLI_EXCLUDES, "measure", "merge adapters first, into a file of its own", 0 },
     { "data|random", CLI_EXCLUDES, NULL, NULL, 0 },
@@ -123,6 +124,8 @@ static void check_curve(int n_operands)
         cli_usage("--plot draws the curve of --budget list");
     if (o.budgets.n > 1)
         cli_usage("--budget list stands alone");
+    if (o.by_role)
+        cli_usage("--budget list takes losses of the model itself: not with --by-role");
     if (o.dry_run || o.save_recipe != NULL || o.force || o.imatrix != NULL || o.merge.n > 0)
         cli_usage("--budget list only prints and plots: no output, no --dry-run");
     if (n_operands != 1)
@@ -199,19 +202,6 @@ static void check_usage(int n_operands)
         check_operands(n_operands);
 }
 
-enum err_code cli_quantize_rules(struct ramp_recipe *r, const char *path, struct err *e)
-{
-    char *text;
-    size_t n;
-    enum err_code rc = io_read_text(&text, &n, path, RECIPE_MAX_BYTES, cli_interrupted, e);
-
-    if (rc)
-        return rc;
-    rc = ramp_recipe_add(r, (struct str){ text, n }, path, e);
-    free(text);
-    return rc;
-}
-
 /* The rules of the command line, then those of --recipe, of a mix's file, or one type for all. */
 static enum err_code read_rules(struct ramp_recipe *r, struct err *e)
 {
@@ -225,14 +215,14 @@ static enum err_code read_rules(struct ramp_recipe *r, struct err *e)
         }
     if (o.unbiased && ramp_recipe_add(r, STR("unbiased"), "--unbiased", e))
         return e->code;
-    if (o.recipe && cli_quantize_rules(r, o.recipe, e))
+    if (o.recipe && cli_recipe_read(r, o.recipe, e))
         return e->code;
     if (o.recipe && ramp_recipe_empty(r) && o.budgets.n == 0)
         return err_set(e, ERR_FORMAT, "%s: has neither a rule nor a default", o.recipe);
     if (!o.type)
         return ERR_OK;
     if (!o.pure && cli_recipe_path(o.type, path, sizeof path))
-        return cli_quantize_rules(r, path, e);
+        return cli_recipe_read(r, path, e);
     if (quant_other_find(str_of(o.type)))
         return err_set(e, ERR_ARG, "--type %s: a type of ik_llama.cpp that is neither read nor written", o.type);
     if (strlen(o.type) > 32 || quant_find_name(str_of(o.type)) < 0)

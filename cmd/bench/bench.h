@@ -30,7 +30,7 @@ struct bench_opts {
     struct cli_beside_opts beside;
     const char *draft_max, *oracle;
     struct cli_list drafts_of; /* --draft */
-    bool json, table, verbose, quiet, compare, fixed, quote;
+    bool holes, json, table, verbose, quiet, compare, fixed, quote;
     int think;                          /* index of the choice: 0 on, 1 off, 2 auto */
     const char *calibration, *classify; /* files; NULL: not given */
     struct cli_reason reason;

@@ -8,6 +8,7 @@
 #include "base/io.h"
 #include "bench/bench.h"
 #include "cli/placement.h"
+#include "cli/recipe.h"
 #include "gguf/gguf.h"
 #include "model/model.h"
 #include "quant/quant.h"
@@ -45,7 +46,7 @@ const struct progress cli_bench_weights = { weights_tick, NULL };
 enum err_code cli_bench_shape(struct shape **out, char routing[32], const struct bench *b, struct err *e)
 {
     routing[0] = '\0';
-    if (shape_open(out, b->o->shape, b->o->mix, e))
+    if (cli_shape_open(out, b->o->shape, b->o->mix, e))
         return e->code;
     if (b->o->routing <= 0)
         return ERR_OK;

@@ -121,7 +121,8 @@ enum err_code cli_bench_cmd_synth(struct bench *b, struct err *e)
         }
     }
     if (code == ERR_OK && b->o->write != NULL) {
-        code = shape_write(s.shape, b->o->write, (uint64_t)b->o->seed, &cli_bench_weights, e);
+        code = b->o->holes ? shape_write_holes(s.shape, b->o->write, e)
+                           : shape_write(s.shape, b->o->write, (uint64_t)b->o->seed, &cli_bench_weights, e);
         cli_bench_text(s.r, "file", b->o->write);
     }
     cli_progress_end();

@@ -19,7 +19,7 @@
 #include "cli/expert_uses.h"
 #include "gguf/gguf.h"
 #include "run/placement.h"
-#include "shape/shape.h"
+#include "cli/recipe.h"
 #include "text/text.h"
 
 struct model_opts cli_open_model_opts(const struct cli_model_opts *o)
@@ -77,19 +77,8 @@ enum err_code cli_open(struct cli_opened *x, const struct cli_model_opts *o, str
 enum err_code cli_open_shape(struct cli_opened *x, const struct cli_model_opts *o, const struct shape *shape,
                              struct err *e)
 {
-    char dir[] = "/tmp/chimere-XXXXXX";
-    enum err_code code;
-
     x->o = *o;
-    if (check_kv(o, e))
-        return e->code;
-    if (mkdtemp(dir) == NULL)
-        return err_set(e, ERR_IO, "/tmp: cannot make a directory");
-    snprintf(x->path, sizeof x->path, "%s/holes.gguf", dir);
-    code = shape_write_holes(shape, x->path, e) ? e->code : gguf_open(&x->gguf, x->path, e);
-    unlink(x->path);
-    rmdir(dir);
-    return code;
+    return check_kv(o, e) ? e->code : cli_shape_holes(&x->gguf, x->path, sizeof x->path, shape, e);
 }
 
 static enum err_code check_kind(const struct cli_opened *x, struct err *e)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cli/chart.h"
+#include "cli/recipe.h"
 #include "quant/quant.h"
 #include "quantize/program.h"
 
@@ -34,7 +35,7 @@ static enum err_code read_mix(struct row *row, const char *path, const struct qu
     struct ramp_plan p = { 0 };
     int *type = NULL;
     enum err_code rc =
-        ramp_recipe_open(&r, e) || cli_quantize_rules(r, path, e) || ramp_plan_open(&p, r, l->g, false, o->again, e)
+        ramp_recipe_open(&r, e) || cli_recipe_read(r, path, e) || ramp_plan_open(&p, r, l->g, false, o->again, e)
             ? e->code
             : ERR_OK;
 

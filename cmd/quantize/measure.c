@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* measure.c - what --measure shows while it measures.                              room: cmd */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/io.h"
 #include "quantize/program.h"
 
 struct shown {
@@ -45,6 +47,20 @@ static bool show_tick(void *ctx, const struct measure_tick *t)
     return !cli_interrupted();
 }
 
+/* What another model loses. */
+static enum err_code read_by_role(struct ramp_losses *out, const char *path, const struct gguf *g, struct err *e)
+{
+    char *text;
+    size_t n;
+    enum err_code rc = io_read_all(&text, &n, path, RAMP_LOSSES_MAX, cli_interrupted, e);
+
+    if (rc)
+        return rc;
+    rc = ramp_losses_by_role(out, (struct str){ text, n }, path, g, e);
+    free(text);
+    return rc;
+}
+
 enum err_code cli_quantize_measure(struct ramp_losses *out, const struct quantize_options *o, const struct gguf *g,
                                    struct err *e)
 {
@@ -54,6 +70,8 @@ enum err_code cli_quantize_measure(struct ramp_losses *out, const struct quantiz
     bool complete = false;
     enum err_code code;
 
+    if (o->by_role)
+        return read_by_role(out, how.path, g, e);
     how.effort = o->effort;
     how.n_threads = o->n_threads;
     how.again = o->again;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/recipe.h"
 #include "model/class.h"
 #include "model/model.h"
 #include "quant/quant.h"
@@ -251,7 +252,7 @@ static enum err_code nearest_mix(struct mixer *x, double bytes, struct err *e)
             continue;
         if (ramp_recipe_open(&r, e))
             return e->code;
-        rc = cli_quantize_rules(r, path, e);
+        rc = cli_recipe_read(r, path, e);
         if (rc == ERR_OK)
             rc = ramp_plan_open(&p, r, x->g, x->o->imatrix != NULL, true, e);
         ramp_recipe_close(r);
@@ -357,8 +358,12 @@ static enum err_code describe_mix(char **out, struct mixer *x, struct err *e)
 
         elems += t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3];
     }
-    at += (size_t)snprintf(line + at, sizeof line - at, "# predicted: KL %.4g +- %.2g nats per token on %s text\n", kl,
-                           se, x->l->head.text);
+    if (x->o->by_role)
+        at += (size_t)snprintf(line, sizeof line,
+                               "# predicted: KL %.4g if roles lose what they lose in another model\n", kl);
+    else
+        at += (size_t)snprintf(line, sizeof line, "# predicted: KL %.4g +- %.2g nats per token on %s text\n", kl, se,
+                               x->l->head.text);
     at += (size_t)snprintf(line + at, sizeof line - at, "# file: %llu bytes, %.4f bits per weight\n",
                            (unsigned long long)x->file_bytes, 8 * (double)x->file_bytes / (double)elems);
     for (int k = 0; k < x->n; k++) {

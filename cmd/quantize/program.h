@@ -21,10 +21,11 @@ struct quantize_options {
     struct cli_list budgets;
     int search; /* 1: by evolution */
     const char *save_recipe, *plot;
-    bool curve; /* --budget list */
+    bool curve;   /* --budget list */
+    bool by_role; /* the losses are another model's */
 };
 
-/* measure.c: what o->losses.path has is read, what is missing is measured and added to it. */
+/* measure.c: what o->losses.path has is read, what is missing is measured and added to it, unless they are by role. */
 MUST_CHECK enum err_code cli_quantize_measure(struct ramp_losses *out, const struct quantize_options *o,
                                               const struct gguf *g, struct err *e);
 /* mix.c: a recipe, with comments, of the mix that loses least under the budgets; the caller frees it. rules: types and
@@ -49,6 +50,4 @@ MUST_CHECK enum err_code cli_quantize_mixes(glob_t *found, struct err *e);
 void cli_quantize_mix_name(const char *path, char *buf, size_t buf_bytes);
 /* list.c: the mixes that came with the program, and the types that can be written, on stdout. */
 MUST_CHECK enum err_code cli_quantize_list(struct err *e);
-/* Lines of a file after the rules there are. */
-MUST_CHECK enum err_code cli_quantize_rules(struct ramp_recipe *r, const char *path, struct err *e);
 #endif

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plan.c - what a run takes: its context, rows of a step, snapshots; --plan.               room: cmd */
 #include "cli/placement.h"
+#include "cli/recipe.h"
 #include "model/model.h"
 #include "run/best.h"
 #include "run/program.h"
 #include "run/run.h"
-#include "shape/shape.h"
 
 #define TALK_ROOM   16384 /* tokens for a conversation */
 #define TALK_RUNGS  4     /* snapshots of its past */
@@ -77,7 +77,7 @@ struct run_opts cli_run_sizes(const struct cli_run *s, bool plain, int *n_spare)
 static enum err_code open_shape(struct cli_run *s, struct err *e)
 {
     struct shape *shape;
-    enum err_code code = shape_open(&shape, s->o->shape, s->o->mix != NULL ? s->o->mix : "q4_k_m", e);
+    enum err_code code = cli_shape_open(&shape, s->o->shape, s->o->mix != NULL ? s->o->mix : "q4_k_m", e);
 
     if (code)
         return code;

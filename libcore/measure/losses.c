@@ -21,8 +21,6 @@
 #include "quant/quant.h"
 #include "text/text.h"
 
-#define LOSSES_MAX ((size_t)64 << 20)
-
 enum { SEQUENCES = 16, PROBES_MAX = 8 };
 
 /* All tensors in one of these: how losses add up. */
@@ -172,7 +170,7 @@ static enum err_code read_file(struct job *j, struct err *e)
     if (stat(j->o->path, &st) == 0 && !S_ISREG(st.st_mode))
         return err_set(e, ERR_IO, "%s: is not a regular file", j->o->path); /* lines are added, and read again */
     if (access(j->o->path, F_OK) == 0)
-        rc = io_read_all(&text, &n, j->o->path, LOSSES_MAX, j->o->stop, e);
+        rc = io_read_all(&text, &n, j->o->path, RAMP_LOSSES_MAX, j->o->stop, e);
     if (rc == ERR_OK)
         rc = ramp_losses_open(&j->l, (struct str){ text, n }, j->o->path, j->g, e);
     if (rc == ERR_OK)

@@ -37,6 +37,9 @@ struct ramp_ruled {
 MUST_CHECK enum err_code ramp_rules_apply(struct ramp_ruled *out, const struct ramp_recipe *r, const struct gguf *g,
                                           bool importance, struct err *e);
 
+/* plan.c: the number after "blk.", or -1. */
+int64_t ramp_layer_of(struct str tensor);
+
 /* Rows of a tensor in another type. */
 struct ramp_encoding {
     const struct gguf_tensor *t; /* these three by the caller, before ramp_encode() */

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/memory.h"
 #include "ramp/internal.h"
 
 #define FORMAT   "chimere-losses 1"
@@ -67,6 +68,7 @@ static enum err_code loss(double *out, const json_t *v, const char *what, struct
     return ERR_OK;
 }
 
+/* g: NULL if the file may be of any model. */
 static enum err_code read_head(struct ramp_losses_head *h, const json_t *o, const struct gguf *g, struct err *e)
 {
     struct str format;
@@ -85,7 +87,7 @@ static enum err_code read_head(struct ramp_losses_head *h, const json_t *o, cons
     h->from = from != NULL ? json_integer_value(from) : 0;
     if (from != NULL && (!json_is_integer(from) || h->from < 0 || h->from >= h->n_tokens))
         return err_set(e, ERR_FORMAT, "\"from\" is not a number from 0 to %" PRId64, h->n_tokens - 1);
-    if (h->model != ramp_fingerprint(g))
+    if (g != NULL && h->model != ramp_fingerprint(g))
         return err_set(e, ERR_FORMAT, "measured on another model than %s", gguf_path(g));
     return ERR_OK;
 }
@@ -95,12 +97,31 @@ static int type_named(const char *name)
     return strlen(name) < RAMP_WORD ? quant_find_name(str_of(name)) : -1;
 }
 
+/* Adds to kl, where NAN means that there is no loss yet. */
+static enum err_code read_types(double kl_of[QUANT_N], const char *name, const json_t *o, struct err *e)
+{
+    json_t *kl = json_object_get(o, "kl"), *v;
+    const char *key;
+
+    if (!json_is_object(kl) || json_object_size(kl) == 0)
+        return err_set(e, ERR_FORMAT, "%.64s: \"kl\" is no object with types", name);
+    json_object_foreach (kl, key, v) {
+        int type = type_named(key);
+
+        if (type < 0)
+            return err_set(e, ERR_FORMAT, "%.32s: not a tensor type", key);
+        if (!isnan(kl_of[type])) /* a second line adds types */
+            return err_set(e, ERR_FORMAT, "%.64s: %s has a line already", name, key);
+        if (loss(&kl_of[type], v, key, e))
+            return e->code;
+    }
+    return ERR_OK;
+}
+
 static enum err_code read_tensor(struct ramp_losses *l, const json_t *o, const struct gguf *g, struct err *e)
 {
     char name[128];
     const struct gguf_tensor *t;
-    json_t *kl = json_object_get(o, "kl"), *v;
-    const char *key;
     size_t at = 0;
 
     if (read_word(name, sizeof name, o, "tensor", e))
@@ -110,20 +131,8 @@ static enum err_code read_tensor(struct ramp_losses *l, const json_t *o, const s
         return err_set(e, ERR_FORMAT, "%.64s: the model has no such tensor", name);
     while (gguf_tensor_at(g, at) != t)
         at++;
-    if (!json_is_object(kl) || json_object_size(kl) == 0)
-        return err_set(e, ERR_FORMAT, "%.64s: \"kl\" is no object with types", name);
-    json_object_foreach (kl, key, v) {
-        int type = type_named(key);
-
-        if (type < 0)
-            return err_set(e, ERR_FORMAT, "%.32s: not a tensor type", key);
-        if (!isnan(l->kl[at][type])) /* a second line adds types */
-            return err_set(e, ERR_FORMAT, "%.64s: %s has a line already", name, key);
-        if (loss(&l->kl[at][type], v, key, e))
-            return e->code;
-    }
     l->measured[at] = true;
-    return ERR_OK;
+    return read_types(l->kl[at], name, o, e);
 }
 
 static enum err_code read_whole(struct ramp_losses *l, const json_t *o, struct err *e)
@@ -162,34 +171,52 @@ static enum err_code read_line(struct ramp_losses *l, struct str line, size_t no
     return rc;
 }
 
-enum err_code ramp_losses_open(struct ramp_losses *out, struct str text, const char *from, const struct gguf *g,
-                               struct err *e)
+/* Room for the losses of g, without any. */
+static enum err_code make_room(struct ramp_losses *l, const struct gguf *g, struct err *e)
 {
-    struct ramp_losses l = { .g = g, .n = gguf_n_tensors(g) };
-    size_t no = 0;
-    const char *nl;
-
-    l.kl = malloc((l.n + 1) * sizeof *l.kl);
-    l.measured = calloc(l.n + 1, sizeof *l.measured);
-    if (l.kl == NULL || l.measured == NULL) {
-        ramp_losses_close(&l);
+    *l = (struct ramp_losses){ .g = g, .n = gguf_n_tensors(g) };
+    l->kl = malloc((l->n + 1) * sizeof *l->kl);
+    l->measured = calloc(l->n + 1, sizeof *l->measured);
+    if (l->kl == NULL || l->measured == NULL) {
+        ramp_losses_close(l);
         return err_nomem(e);
     }
     for (int t = 0; t < QUANT_N; t++) {
-        l.whole[t] = l.whole_se[t] = NAN;
-        for (size_t i = 0; i < l.n; i++)
-            l.kl[i][t] = NAN;
+        l->whole[t] = l->whole_se[t] = NAN;
+        for (size_t i = 0; i < l->n; i++)
+            l->kl[i][t] = NAN;
     }
-    while ((nl = text.n > 0 ? memchr(text.p, '\n', text.n) : NULL) != NULL) {
-        struct str line = { text.p, (size_t)(nl - text.p) };
+    return ERR_OK;
+}
 
+/* The next whole line of a text, which is then what follows. */
+static bool next_line(struct str *line, struct str *text)
+{
+    const char *nl = text->n > 0 ? memchr(text->p, '\n', text->n) : NULL;
+
+    if (nl == NULL)
+        return false;
+    *line = (struct str){ text->p, (size_t)(nl - text->p) };
+    text->p += line->n + 1;
+    text->n -= line->n + 1;
+    return true;
+}
+
+enum err_code ramp_losses_open(struct ramp_losses *out, struct str text, const char *from, const struct gguf *g,
+                               struct err *e)
+{
+    struct ramp_losses l;
+    struct str line;
+    size_t no = 0;
+
+    if (make_room(&l, g, e))
+        return e->code;
+    while (next_line(&line, &text)) {
         if (read_line(&l, line, ++no, g, e)) {
             ramp_losses_close(&l);
             return err_wrap(e, "%s:%zu", from, no);
         }
         l.good_bytes += line.n + 1;
-        text.p += line.n + 1;
-        text.n -= line.n + 1;
     }
     /* The beginning of a first line that was cut off, or something else altogether. */
     if (no == 0 && text.n > 0 && (text.n < 10 || memcmp(text.p, "{\"format\":", 10) != 0)) {
@@ -198,6 +225,128 @@ enum err_code ramp_losses_open(struct ramp_losses *out, struct str text, const c
     }
     *out = l;
     return ERR_OK;
+}
+
+/* ---- reading what another model loses ---- */
+
+/* A tensor's role is its name without the layer. What its layers lose together is shared by ours alike. */
+struct role {
+    char name[128];
+    double kl[QUANT_N]; /* of all its tensors; NAN: not measured */
+};
+
+struct roles {
+    struct role *v;
+    size_t n, room;
+};
+
+static void role_of(char out[128], struct str tensor)
+{
+    size_t skip = 0;
+
+    if (ramp_layer_of(tensor) >= 0)
+        for (skip = 4; skip < tensor.n && tensor.p[skip] >= '0' && tensor.p[skip] <= '9'; skip++) {
+        }
+    snprintf(out, 128, "%.*s", (int)(tensor.n - skip < 127 ? tensor.n - skip : 127), tensor.p + skip);
+}
+
+static struct role *find_role(const struct roles *r, const char *name)
+{
+    for (size_t i = 0; i < r->n; i++)
+        if (strcmp(r->v[i].name, name) == 0)
+            return &r->v[i];
+    return NULL;
+}
+
+static enum err_code read_role(struct roles *r, const json_t *o, struct err *e)
+{
+    char tensor[128];
+    struct role one, *sum;
+
+    if (read_word(tensor, sizeof tensor, o, "tensor", e))
+        return e->code;
+    for (int t = 0; t < QUANT_N; t++)
+        one.kl[t] = NAN;
+    if (read_types(one.kl, tensor, o, e))
+        return e->code;
+    role_of(one.name, str_of(tensor));
+    sum = find_role(r, one.name);
+    if (sum == NULL) {
+        if (memory_room(&r->v, &r->room, r->n + 1, sizeof *r->v, e))
+            return e->code;
+        r->v[r->n++] = one;
+        return ERR_OK;
+    }
+    for (int t = 0; t < QUANT_N; t++) /* another layer, or more types of one that came before */
+        if (!isnan(one.kl[t]))
+            sum->kl[t] = isnan(sum->kl[t]) ? one.kl[t] : sum->kl[t] + one.kl[t];
+    return ERR_OK;
+}
+
+static bool give_roles(struct ramp_losses *l, const struct roles *from)
+{
+    bool any = false;
+
+    for (size_t i = 0; i < l->n; i++) {
+        char name[128], other[128];
+        const struct role *role;
+        int n = 0;
+
+        role_of(name, gguf_tensor_at(l->g, i)->name);
+        role = find_role(from, name);
+        if (role == NULL || ramp_is_kept(gguf_tensor_at(l->g, i)))
+            continue;
+        for (size_t k = 0; k < l->n; k++) {
+            role_of(other, gguf_tensor_at(l->g, k)->name);
+            n += strcmp(name, other) == 0;
+        }
+        for (int t = 0; t < QUANT_N; t++)
+            l->kl[i][t] = role->kl[t] / n;
+        l->measured[i] = any = true;
+    }
+    return any;
+}
+
+static enum err_code read_roles(struct roles *r, struct ramp_losses_head *head, struct str text, const char *from,
+                                struct err *e)
+{
+    struct str line;
+    size_t no = 0;
+
+    while (e->code == ERR_OK && next_line(&line, &text)) {
+        json_t *o = NULL;
+
+        if (json_parse(&o, line, "", e) == ERR_OK && !json_is_object(o))
+            (void)err_set(e, ERR_FORMAT, "not an object");
+        else if (e->code == ERR_OK && no == 0)
+            (void)read_head(head, o, NULL, e);
+        else if (e->code == ERR_OK && json_object_get(o, "tensor") != NULL)
+            (void)read_role(r, o, e);
+        json_decref(o);
+        no++;
+    }
+    if (e->code == ERR_OK && no == 0)
+        (void)err_set(e, ERR_FORMAT, "not a file of losses");
+    return e->code ? err_wrap(e, "%s:%zu", from, no) : ERR_OK;
+}
+
+enum err_code ramp_losses_by_role(struct ramp_losses *out, struct str text, const char *from, const struct gguf *g,
+                                  struct err *e)
+{
+    struct ramp_losses l;
+    struct roles roles = { 0 };
+
+    if (make_room(&l, g, e))
+        return e->code;
+    if (read_roles(&roles, &l.head, text, from, e) == ERR_OK && !give_roles(&l, &roles))
+        (void)err_set(e, ERR_FORMAT, "%s: measured on a model of which %s has no matrix by the same name", from,
+                      gguf_path(g));
+    free(roles.v);
+    if (e->code)
+        ramp_losses_close(&l);
+    else
+        *out = l;
+    return e->code;
 }
 
 void ramp_losses_close(struct ramp_losses *l)

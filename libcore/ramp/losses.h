@@ -11,6 +11,7 @@
 #include "ramp/ramp.h"
 
 enum { RAMP_WORD = 32 };
+#define RAMP_LOSSES_MAX ((size_t)64 << 20) /* bytes of a file */
 
 /* How it was measured. Words are NUL-terminated, lower case. */
 struct ramp_losses_head {
@@ -37,6 +38,10 @@ struct ramp_losses {
 /* text: the whole file; from names it in messages. ERR_FORMAT: a line is wrong, or of another model. */
 MUST_CHECK enum err_code ramp_losses_open(struct ramp_losses *out, struct str text, const char *from,
                                           const struct gguf *g, struct err *e);
+/* The same from a file of another model, whose roles (names of tensors without the layer) are taken to lose here what
+ * they lose there, each layer alike. Roles that the file lacks are not measured. ERR_FORMAT: it has none of them. */
+MUST_CHECK enum err_code ramp_losses_by_role(struct ramp_losses *out, struct str text, const char *from,
+                                             const struct gguf *g, struct err *e);
 void ramp_losses_close(struct ramp_losses *l);
 /* Lines of such a file, without their end; json_dumps() style text, free() it. NULL: out of memory. */
 char *ramp_losses_head_line(const struct ramp_losses_head *h);

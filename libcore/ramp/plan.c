@@ -45,8 +45,7 @@ uint64_t ramp_fingerprint(const struct gguf *g)
     return h;
 }
 
-/* The number after "blk.", or -1. */
-static int64_t layer_of(struct str name)
+int64_t ramp_layer_of(struct str name)
 {
     int64_t v = 0;
     size_t i = 4;
@@ -95,7 +94,7 @@ static enum err_code find_places(struct places *p, const struct ramp_recipe *r, 
     memset(p, 0, sizeof *p);
     for (size_t i = 0; i < gguf_n_tensors(g); i++) {
         const struct gguf_tensor *t = gguf_tensor_at(g, i);
-        int64_t layer = layer_of(t->name);
+        int64_t layer = ramp_layer_of(t->name);
         bool fits;
 
         if (layer < 0 || p->has[layer] || ramp_is_kept(t))
@@ -145,7 +144,7 @@ static enum err_code apply_rule(struct ramp_ruled *p, const struct ramp_recipe *
 
     for (size_t i = 0; i < gguf_n_tensors(g) && rc == ERR_OK; i++) {
         const struct gguf_tensor *t = gguf_tensor_at(g, i);
-        int64_t layer = layer_of(t->name);
+        int64_t layer = ramp_layer_of(t->name);
         int *to = ramp_rule_floor(r, rule) ? &p[i].floor : &p[i].type;
         bool fits = false;
 

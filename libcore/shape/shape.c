@@ -395,6 +395,22 @@ enum err_code shape_open(struct shape **out, const char *spec, const char *mix, 
     return ERR_OK;
 }
 
+enum err_code shape_set_type(struct shape *s, struct str name, int type, struct err *e)
+{
+    for (size_t i = 0; i < s->n; i++) {
+        struct shape_tensor *t = &s->tensor[i];
+
+        if (!str_is(name, t->name))
+            continue;
+        if (!shape_can_fill(type) || quant_row_bytes(type, t->ne[0]) < 0)
+            return err_set(e, ERR_ARG, "shape: %s cannot have the type %s", t->name, quant_types[type]->name);
+        t->type = type;
+        t->size_bytes = quant_row_bytes(type, t->ne[0]) * t->ne[1] * t->ne[2];
+        return ERR_OK;
+    }
+    return err_set(e, ERR_ARG, "shape: %s has no tensor %.*s", s->row.name, STR_ARG(name));
+}
+
 enum err_code shape_route(struct shape *s, double skew, struct err *e)
 {
     if (s->row.n_expert == 0)

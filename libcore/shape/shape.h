@@ -28,6 +28,9 @@ const char *shape_mix_at(size_t i);  /* of mixes */
  * or a quant type. ERR_ARG for unknown ones. Where a row is no multiple of a type's block, a type of nearly the size
  * with blocks of 32 stands in. */
 MUST_CHECK enum err_code shape_open(struct shape **out, const char *spec, const char *mix, struct err *e);
+/* Another type for a tensor. ERR_ARG: there is no such tensor, it cannot be filled with this type, or its rows are no
+ * multiple of the type's block. */
+MUST_CHECK enum err_code shape_set_type(struct shape *s, struct str name, int type, struct err *e);
 void shape_close(struct shape *s); /* NULL is allowed */
 
 /* Routers choose the expert of rank r in proportion to (1 + r) to the power of -skew, but none for more than 45 % of
