@@ -118,7 +118,7 @@ check check-fast: deps ## build, run every test, print the count; check-fast: a 
 	@$(MAKE) --no-print-directory -s tests
 	@MAKE='$(MAKE) --no-print-directory -s' BUILD='$(BUILD)' BIN='$(BIN)' CC='$(CC)' FAST=$(filter check-fast,$@) \
 	    GOLDENS='$(if $(GOLDENS),$(abspath $(GOLDENS)))' bash tests/run.sh
-GPU_TESTS = grad_gpu grad gemm attn settle gen gen_random probe draft golden few_gpu check adapt placement copy run want state kv ops_gpu dev drafter math train launches
+GPU_TESTS = grad_gpu grad gemm attn settle gen gen_random probe draft golden few_gpu check adapt placement copy run want state kv ops_gpu dev drafter math train launches groups
 check-gpu: $(GPU_TESTS:%=$(BUILD)/test/%_test) ## the tests of the models and operations, on a GPU (CUDA_DEVICE=cuda:N)
 	@set -e; for a in i16 i8; do for t in $^; do CHIMERE_TEST_ACTS=$$a CHIMERE_TEST_DEVICE=$(or $(CUDA_DEVICE),cuda) GOLDENS='$(GOLDENS)' $$t; done; done
 check-clients: all ; @BIN='$(BIN)' BUILD='$(BUILD)' bash tests/clients/check.sh $(CLIENTS) ## first steps of public clients, CLIENTS=NAME...: some of them

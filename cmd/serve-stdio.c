@@ -325,6 +325,7 @@ static enum err_code open_all(struct server *s, struct err *e)
     ro.checkpoint_bytes = o.checkpoint_bytes >= 0 ? o.checkpoint_bytes : 64 << 20;
     ro.tap_layers = &last;
     ro.n_taps = 1;
+    ro.taps_skip = true;                                         /* embeddings are of prompts */
     ro.stop = o.batch != NULL || o.mcp ? cli_interrupted : NULL; /* the others answer what was asked */
     n_spare = make_room(s, &ro);
     if (cli_guess_open(&s->draft, &s->guess, &s->open, &ro, s->taps, e) || cli_open_run(&s->run, &s->open, &ro, e) ||

@@ -19,7 +19,14 @@
 #include "run/placement.h"
 #include "run/run.h"
 
-enum { OPS_MAX = 64, WARM_STEPS = 2, TURN_STEPS = 4, LISTS_MAX = 32 };
+enum {
+    OPS_MAX = 64,
+    WARM_STEPS = 2,
+    TURN_STEPS = 4,
+    LONG_TURN =
+        16, /* where steps of groups are under way at once: the first and the last one are on one device alone */
+    LISTS_MAX = 32
+};
 
 struct speed {
     struct bench *b;
@@ -31,6 +38,7 @@ struct speed {
     uint64_t drawn;
     struct bench_list prompts, depths, rows, seqs;
     char drafts[24]; /* of a record's name */
+    int turn;        /* steps of a turn */
 };
 
 static int32_t random_token(struct speed *s)
@@ -59,30 +67,88 @@ static enum err_code feed_random(struct speed *s, int seq, int64_t n, double *ms
     return code;
 }
 
-/* n_steps steps of n_rows rows each to each of n_seq sequences, with all logits (where they are not the host's, the
- * best of each row comes over); milliseconds a step. With room for drafts a sequence's rows after the first are drafts
- * as far as that goes, of which half are kept. */
+/* Random rows, n_rows to each of the sequences first .. end - 1, with all logits (where they are not the host's, the
+ * best of each row comes over). With room for drafts a sequence's rows after the first are drafts as far as that goes.
+ */
+static void fill_rows(struct speed *s, struct run_row *row, struct logits_want *want, int n_rows, int first, int end)
+{
+    const int drafts = n_rows - 1 < s->b->o->drafts ? n_rows - 1 : s->b->o->drafts;
+
+    for (int j = 0; j < n_rows * (end - first); j++) {
+        row[j] = (struct run_row){ random_token(s), first + j / n_rows, true, j % n_rows >= n_rows - drafts };
+        want[j] = (struct logits_want){ .n_top = 1, .inv_temp = 1 };
+    }
+}
+
+/* Half of the drafts are kept. */
+static void settle_rows(struct speed *s, int n_rows, int first, int end)
+{
+    const int drafts = n_rows - 1 < s->b->o->drafts ? n_rows - 1 : s->b->o->drafts;
+
+    for (int j = first; j < end; j++)
+        run_settle(s->run, j, drafts / 2);
+}
+
+/* Steps of all sequences. */
+static enum err_code whole_steps(struct speed *s, struct run_row *row, struct logits_want *want, int n_steps,
+                                 int n_rows, int n_seq, double *total, struct err *e)
+{
+    for (int i = 0; i < n_steps; i++) {
+        fill_rows(s, row, want, n_rows, 0, n_seq);
+        const double from = clock_ms();
+
+        if (run_step_want(s->run, row, want, n_rows * n_seq, NULL, NULL, e))
+            return e->code;
+        settle_rows(s, n_rows, 0, n_seq);
+        *total += clock_ms() - from;
+    }
+    return ERR_OK;
+}
+
+/* The same in groups: a group's next step begins when its last one has ended, while those of the others are under way.
+ */
+static enum err_code group_steps(struct speed *s, struct run_row *row, struct logits_want *want, int n_steps,
+                                 int n_rows, int n_seq, double *total, struct err *e)
+{
+    const int n = run_flights(s->run) < n_seq ? run_flights(s->run) : n_seq;
+    const double from = clock_ms();
+    enum err_code code = ERR_OK;
+    struct err other;
+
+    for (int i = 0; i < n * (n_steps + 1); i++) {
+        const int k = i % n, first = k * n_seq / n, end = (k + 1) * n_seq / n;
+
+        if (i >= n && run_step_end(s->run, k, code == ERR_OK ? e : &other) != ERR_OK && code == ERR_OK)
+            code = e->code;
+        if (i >= n)
+            settle_rows(s, n_rows, first, end);
+        if (code != ERR_OK || i >= n * n_steps)
+            continue;
+        fill_rows(s, row, want, n_rows, first, end);
+        code = run_step_begin(s->run, k, row, want, n_rows * (end - first), NULL, NULL, e);
+    }
+    *total = clock_ms() - from;
+    return code;
+}
+
+static bool in_groups(const struct speed *s, int n_rows, int n_seq)
+{
+    const int n = run_flights(s->run), most = n_rows * ((n_seq + n - 1) / n);
+
+    return n > 1 && n_seq > 1 && most <= run_flight_rows(s->run) && most <= run_flight_logits(s->run);
+}
+
+/* n_steps steps of n_rows rows each to each of n_seq sequences, in groups on several devices; milliseconds until each
+ * sequence has had a step. */
 static enum err_code time_steps(struct speed *s, int n_steps, int n_rows, int n_seq, double *ms, struct err *e)
 {
     struct run_row *row = calloc((size_t)n_rows * (size_t)n_seq, sizeof *row);
     struct logits_want *want = calloc((size_t)n_rows * (size_t)n_seq, sizeof *want);
-    int drafts = n_rows - 1 < s->b->o->drafts ? n_rows - 1 : s->b->o->drafts;
     double total = 0;
-    enum err_code code = row && want ? ERR_OK : err_nomem(e);
+    enum err_code code = row == NULL || want == NULL ? err_nomem(e)
+                                                     : (in_groups(s, n_rows, n_seq) ? group_steps : whole_steps)(
+                                                           s, row, want, n_steps, n_rows, n_seq, &total, e);
 
-    for (int i = 0; i < n_steps && code == ERR_OK; i++) {
-        double from;
-
-        for (int j = 0; j < n_rows * n_seq; j++) {
-            row[j] = (struct run_row){ random_token(s), j / n_rows, true, j % n_rows >= n_rows - drafts };
-            want[j] = (struct logits_want){ .n_top = 1, .inv_temp = 1 };
-        }
-        from = clock_ms();
-        code = run_step_want(s->run, row, want, n_rows * n_seq, NULL, NULL, e);
-        for (int j = 0; j < n_seq; j++)
-            run_settle(s->run, j, drafts / 2);
-        total += clock_ms() - from;
-    }
     free(want);
     free(row);
     *ms = total / n_steps;
@@ -276,7 +342,7 @@ static enum err_code measure_decode(struct speed *s, int64_t depth, struct err *
     (void)model_cache_stats(s->b->open.model, &done);
     if (code == ERR_OK) {
         model_time(s->b->open.model, true);
-        code = time_steps(s, TURN_STEPS, 1, 1, &ms, e);
+        code = time_steps(s, s->turn, 1, 1, &ms, e);
         model_time(s->b->open.model, false);
     }
     if (code == ERR_OK) {
@@ -296,7 +362,7 @@ static enum err_code measure_decode(struct speed *s, int64_t depth, struct err *
                        (long long)depth, v.median, v.min, v.max, bytes / 1e6, 100 * bytes * v.median / s->read.median,
                        s->read.median / 1e9);
         put_reads(s, r, &reads, &done, all_ms, (double)n * reps);
-        put_ops(s, r, TURN_STEPS);
+        put_ops(s, r, s->turn);
         code = cli_bench_done(s->b, r, e);
     }
     free(tps);
@@ -328,7 +394,7 @@ static enum err_code report_family(struct speed *s, bool of_rows, int n, double 
     cli_bench_line(s->b, "%-9s %2d at %6lld  %9.3f ms a step [%.3f, %.3f]  %8.1f tokens/s%s",
                    of_rows ? "rows" : "sequences", n, (long long)depth, v.median, v.min, v.max, n * 1e3 / v.median,
                    ratio);
-    put_ops(s, r, TURN_STEPS);
+    put_ops(s, r, s->turn);
     return cli_bench_done(s->b, r, e);
 }
 
@@ -351,7 +417,7 @@ static enum err_code measure_family(struct speed *s, bool of_rows, struct err *e
             /* others came between: a GPU may have to record this kind of step again */
             code = time_steps(s, WARM_STEPS, n_rows, n_seq, &skip, e);
             if (code == ERR_OK)
-                code = time_steps(s, TURN_STEPS, n_rows, n_seq, &ms[k * reps + i], e);
+                code = time_steps(s, s->turn, n_rows, n_seq, &ms[k * reps + i], e);
         }
     for (int k = 0; k < l->n && code == ERR_OK; k++)
         if (l->v[k] == 1)
@@ -360,7 +426,7 @@ static enum err_code measure_family(struct speed *s, bool of_rows, struct err *e
         const int n = (int)l->v[k];
 
         model_time(s->b->open.model, true);
-        code = time_steps(s, TURN_STEPS, of_rows ? n : 1, of_rows ? 1 : n, &skip, e);
+        code = time_steps(s, s->turn, of_rows ? n : 1, of_rows ? 1 : n, &skip, e);
         model_time(s->b->open.model, false);
         if (code == ERR_OK)
             code = report_family(s, of_rows, n, ms + (int64_t)k * reps, one, e);
@@ -371,20 +437,23 @@ static enum err_code measure_family(struct speed *s, bool of_rows, struct err *e
 
 /* ---- through the engine ---- */
 
-/* Steps of an engine until each of n answers has a token more; milliseconds a step. */
-static enum err_code gen_steps(struct gen *g, int n_steps, double *ms, struct err *e)
+/* Steps of an engine until n_tokens more tokens are there, or, where that is 0, one step; milliseconds. */
+static enum err_code gen_steps(struct gen *g, int n_tokens, double *ms, struct err *e)
 {
     const double from = clock_ms();
     struct gen_event ev;
+    int n = 0;
 
-    for (int i = 0; i < n_steps; i++) {
+    do {
         if (gen_step(g, e))
             return e->code;
-        while (gen_next(g, &ev))
+        while (gen_next(g, &ev)) {
+            n += ev.kind == GEN_TOKEN;
             if (ev.kind == GEN_END && ev.end == GEN_FAILED)
                 return err_copy(e, &ev.err);
-    }
-    *ms = (clock_ms() - from) / n_steps;
+        }
+    } while (n < n_tokens && gen_busy(g));
+    *ms = clock_ms() - from;
     return cli_interrupted() ? err_set(e, ERR_CANCEL, "interrupted") : ERR_OK;
 }
 
@@ -412,9 +481,10 @@ static enum err_code gen_turn(struct speed *s, int n_seq, int64_t depth, double 
         code = gen_submit(g, &q, &id, e);
     }
     for (int64_t i = 0; i < steps_max && code == ERR_OK && gen_reading(g) > 0; i++)
-        code = gen_steps(g, 1, ms, e);
+        code = gen_steps(g, 0, ms, e);
     if (code == ERR_OK)
-        code = gen_steps(g, WARM_STEPS, ms, e) ? e->code : gen_steps(g, TURN_STEPS, ms, e);
+        code = gen_steps(g, WARM_STEPS * n_seq, ms, e) ? e->code : gen_steps(g, s->turn * n_seq, ms, e);
+    *ms /= s->turn;
     gen_close(g);
     free(v);
     return code;
@@ -455,7 +525,7 @@ static enum err_code measure_gen(struct speed *s, int n, struct err *e)
             code = feed_random(s, q, s->depths.v[0], NULL, e);
         }
         if (code == ERR_OK)
-            code = time_steps(s, WARM_STEPS, 1, n, &skip, e) || time_steps(s, TURN_STEPS, 1, n, &ms[i], e)
+            code = time_steps(s, WARM_STEPS, 1, n, &skip, e) || time_steps(s, s->turn, 1, n, &ms[i], e)
                        ? e->code
                        : gen_turn(s, n, s->depths.v[0], &ms[reps + i], e);
     }
@@ -481,10 +551,10 @@ static int64_t context_needed(const struct speed *s)
 {
     int64_t asked = s->b->o->model.ctx_tokens;
     int64_t reps = s->b->o->reps, depth = cli_bench_most(&s->depths);
-    int64_t need[5] = { cli_bench_most(&s->prompts), depth + WARM_STEPS + reps * s->b->o->decode_tokens + TURN_STEPS,
-                        s->depths.v[0] + ((WARM_STEPS + TURN_STEPS) * reps + TURN_STEPS) * sum_of(&s->rows),
-                        s->depths.v[0] + ((WARM_STEPS + TURN_STEPS) * reps + TURN_STEPS) * s->seqs.n,
-                        depth + 2 * (WARM_STEPS + TURN_STEPS) };
+    int64_t need[5] = { cli_bench_most(&s->prompts), depth + WARM_STEPS + reps * s->b->o->decode_tokens + s->turn,
+                        s->depths.v[0] + ((WARM_STEPS + s->turn) * reps + s->turn) * sum_of(&s->rows),
+                        s->depths.v[0] + ((WARM_STEPS + s->turn) * reps + s->turn) * s->seqs.n,
+                        depth + 2 * (WARM_STEPS + s->turn) };
     int64_t most = asked > 1 ? asked : 1;
 
     for (int i = 0; i < 5; i++)
@@ -571,6 +641,7 @@ enum err_code cli_bench_cmd_speed(struct bench *b, struct err *e)
         return e->code;
     if (b->o->drafts > 0)
         snprintf(s.drafts, sizeof s.drafts, " drafts=%d", b->o->drafts);
+    s.turn = strchr(model_info(b->open.model)->device, ',') != NULL ? LONG_TURN : TURN_STEPS;
     s.traffic.n_used = model_info(b->open.model)->n_used;
     s.n_vocab = model_info(b->open.model)->n_vocab;
     n_seq = s.seqs.n > 0 ? (int)cli_bench_most(&s.seqs) : 1;

@@ -70,6 +70,7 @@ static enum err_code add_taps(struct run_opts *ro, int layers[RUN_TAPS_MAX], con
     int mine[DRAFT_TAPS_MAX];
     const int n = draft_taps(d, mine);
 
+    ro->taps_skip &= n == 0; /* a drafter reads those of each step */
     if (ro->n_taps > 0)
         memmove(layers, ro->tap_layers, (size_t)ro->n_taps * sizeof *layers);
     ro->tap_layers = layers;

@@ -5,6 +5,9 @@
  * result. A step with the same nodes as an earlier one is replayed as one CUDA graph. What changes from step to step
  * (tokens, positions, page numbers) is data in device memory, uploaded once a step, never a launch parameter.
  *
+ * Steps may be under way while others are recorded (dev_launch()): all run in the device's one stream, in the order in
+ * which they were launched. What differs between them, data from the host and answers to it, is in a lane for each.
+ *
  * A row's bytes never depend on the rows beside it: every kernel computes each output in one fixed order, whatever the
  * number of rows. Compiled with -fmad=false; fused multiply-adds are written out. */
 #ifndef KERNELS_DEVICE_CUDA_H
@@ -60,8 +63,9 @@ struct node {
         struct op_rope rope;
     };
 };
-/* NODE_SEND: the step's data, from pinned memory: n bytes at p[0] to out, i[0] at p[2] to p[1]. First of what is
- * launched. NODE_DONE: signals the host that everything before it is done. */
+/* NODE_SEND: the step's data, from pinned memory: n bytes at p[0] to out, i[0] at p[2] to p[1]; i[1]: the lane, so that
+ * lanes have graphs of their own. First of what is launched. NODE_DONE: signals the host that everything before it is
+ * done. */
 enum { NODE_COPY = DEV_OP_N, NODE_ZERO, NODE_SEND, NODE_DONE };
 
 /* Code books as bytes, for the formats that have them. */
@@ -107,9 +111,7 @@ struct graph {
  * has ended. */
 enum { FETCHES = 16, FETCH_BYTES = 1 << 20 };
 struct fetch {
-    unsigned char *pinned; /* FETCH_BYTES, then how often the device said that it is done */
-    uint32_t *turn;        /* on the device, the same */
-    uint32_t turns;        /* how often it was asked to */
+    unsigned char *pinned; /* FETCH_BYTES */
     size_t used;
     int n;
     struct {
@@ -159,23 +161,44 @@ struct masks {
     uint32_t turns; /* how often it was given some */
 };
 
-/* Matrices on the host of which steps take rows (device/memory.cu): those of a step, gathered in pinned memory, and
- * their copy. measured: of the step that is measured; need: the most that such a step takes. */
+/* Matrices on the host of which steps take rows (device/memory.cu), */
 enum { LOOKUPS = 2 }; /* the token embedding, a table of n-grams */
+struct matrix {
+    const unsigned char *from;
+    size_t n;
+};
+/* and the rows of a step, gathered in pinned memory, and their copy. measured: of the step that is measured; need: the
+ * most that such a step takes. */
 struct lookup {
-    struct {
-        const unsigned char *from;
-        size_t n;
-    } matrix[LOOKUPS];
     size_t measured, need, cap, used, sent;
     unsigned char *host, *dev;
+};
+
+/* How often the device said that all it was given is done: NODE_DONE. */
+struct done {
+    volatile uint32_t *said; /* in pinned memory, behind what the first lane fetches */
+    uint32_t *turn;          /* on the device, the same */
+    uint32_t turns;          /* how often it was asked to */
+};
+
+/* What a step has until it is done. */
+struct lane {
+    struct chunk chunk[CHUNKS];
+    struct staged staged[STAGED];
+    int n_staged;
+    struct fetch fetch;
+    struct masks masks;
+    struct lookup lookup;
+    bool waits;    /* launched, and not landed: */
+    uint32_t turn; /* the NODE_DONE after which it is done */
 };
 
 /* Rows on their way to another device, in pinned memory (cuda_pass()), which has places that are used in turn; need:
  * bytes of the largest that a measured step passes on. */
 enum { PASSES = 4 };
 struct passing {
-    size_t need, cap; /* of a place */
+    struct cuda *before; /* the device that passes rows to this one; NULL: none has */
+    size_t need, cap;    /* of a place */
     unsigned char *pinned;
     unsigned turn, turn_taken;
     cudaEvent_t full[PASSES];  /* the rows of a place are there */
@@ -219,8 +242,11 @@ struct cuda {
     bool measuring;    /* nodes are looked at, not kept */
     struct node probe; /* the one looked at */
     struct hand hand;
-    struct masks masks;
-    struct lookup lookup;
+    struct lane first, *more; /* the usual lane, and [n_more] lanes 1 .. n_more */
+    int n_more;
+    struct lane *lane; /* of the step that is recorded, and of what is asked for between steps */
+    struct matrix matrix[LOOKUPS];
+    struct done done;
     struct passing passing;
     struct dev_memory mem; /* when it was opened */
     size_t held;
@@ -233,9 +259,6 @@ struct cuda {
     bool eight;    /* activations are rounded to 8 bits (gemm/sums.cuh) */
     struct node *node;
     int n_node, cap_node;
-    struct chunk chunk[CHUNKS];
-    struct staged staged[STAGED];
-    int n_staged;
     unsigned char *ws; /* working memory of an operation, from its start to its end */
     size_t ws_cap, ws_need;
     struct tables *tab;
@@ -244,7 +267,6 @@ struct cuda {
     int n_added;  /* how many are taken */
     PFN_cuTensorMapEncodeTiled_v12000 encode; /* of the driver, which is not linked */
     struct graph graph[GRAPHS];               /* the last used first */
-    struct fetch fetch;
     struct launch_clock clock;
     uint64_t captured;        /* graphs */
     unsigned char *bounce[2]; /* pinned, for uploads */
@@ -272,7 +294,7 @@ const void *cuda_weights_some(void *ctx, const void *host, size_t piece_bytes, i
 const void *cuda_weights_rows(void *ctx, const void *host, size_t n);
 bool cuda_is_lookup(const struct cuda *c, const void *w);
 void cuda_lookup_reserve(struct cuda *c);
-void cuda_lookup_close(struct cuda *c);
+void cuda_lookup_close(struct lookup *l);
 /* Where the step finds row token[i] of w as row i; NULL when it is only measured, or failed. */
 void *cuda_look_up(struct cuda *c, const void *w, size_t row_bytes, const int32_t *token, int64_t n);
 bool cuda_reserve_weights(void *ctx, size_t n);
@@ -289,6 +311,11 @@ struct node *cuda_record(struct cuda *c, int op);
 void cuda_recorded(struct cuda *c); /* the node is complete */
 void cuda_flush(struct cuda *c);    /* runs what is recorded, and waits */
 void cuda_submit(void *ctx);
+bool cuda_lanes(void *ctx, int n);
+void cuda_begin_in(void *ctx, int lane);
+void cuda_launch(struct cuda *c);         /* all of the step in hand is under way */
+void cuda_land(struct cuda *c, int lane); /* it is done, or c->bad says why not */
+void cuda_lane_close(struct lane *l);
 bool cuda_fetch(struct cuda *c, void *to, const void *from, size_t n); /* false: no room */
 void cuda_drop_graphs(struct cuda *c);
 void cuda_pass(void *from, void *to, struct tensor y, struct tensor x); /* dev_pass() */
@@ -311,7 +338,7 @@ void cuda_tally(struct cuda *c, const struct node *v);
 /* head/logits_mask.cu: before the node is recorded; at measuring, what it needs. */
 void cuda_masks_record(struct cuda *c, const struct op_top *a, int64_t rows, int64_t width);
 void cuda_masks_reserve(struct cuda *c);
-void cuda_masks_close(struct cuda *c);
+void cuda_masks_close(struct masks *m);
 void cuda_masks_give(struct cuda *c); /* the host's part, if it is due */
 void cuda_masks_end(struct cuda *c);  /* the device has done all */
 /* The words of a row's mask: whole blocks of logits. */
@@ -360,7 +387,7 @@ static inline size_t round_up(size_t n, size_t to)
 int cuda_copy(struct cuda *c, const struct node *v,
               int n); /* device/transfer.cu: NODE_COPY and _DONE; how many nodes */
 void cuda_send(struct cuda *c, const struct node *v);
-bool cuda_await(struct cuda *c);                       /* until the last NODE_DONE; false: it failed */
+bool cuda_await(struct cuda *c, uint32_t turn);        /* until that NODE_DONE; false: it failed */
 enum { SMALL_MOVE = 16 << 10 };                        /* bytes that a launch moves */
 void cuda_elem(struct cuda *c, const struct node *v);  /* elem/elem.cu: norms, elementwise, picks, rope */
 void cuda_embed(struct cuda *c, const struct node *v); /* head/embed.cu */

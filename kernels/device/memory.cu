@@ -217,12 +217,11 @@ const void *cuda_weights(void *ctx, const void *host, size_t n)
 
 const void *cuda_weights_rows(void *ctx, const void *host, size_t n)
 {
-    struct lookup *l = &((struct cuda *)ctx)->lookup;
+    struct matrix *m = ((struct cuda *)ctx)->matrix;
 
     for (int i = 0; i < LOOKUPS; i++)
-        if (l->matrix[i].from == NULL) {
-            l->matrix[i].from = (const unsigned char *)host;
-            l->matrix[i].n = n;
+        if (m[i].from == NULL) {
+            m[i] = (struct matrix){ (const unsigned char *)host, n };
             return host;
         }
     return cuda_weights(ctx, host, n);
@@ -233,16 +232,13 @@ bool cuda_is_lookup(const struct cuda *c, const void *w)
     const unsigned char *p = (const unsigned char *)w;
 
     for (int i = 0; i < LOOKUPS; i++)
-        if (c->lookup.matrix[i].from != NULL && p >= c->lookup.matrix[i].from &&
-            p < c->lookup.matrix[i].from + c->lookup.matrix[i].n)
+        if (c->matrix[i].from != NULL && p >= c->matrix[i].from && p < c->matrix[i].from + c->matrix[i].n)
             return true;
     return false;
 }
 
-void cuda_lookup_close(struct cuda *c)
+void cuda_lookup_close(struct lookup *l)
 {
-    struct lookup *l = &c->lookup;
-
     (void)cudaFreeHost(l->host);
     (void)cudaFree(l->dev);
     l->host = l->dev = NULL;
@@ -251,7 +247,7 @@ void cuda_lookup_close(struct cuda *c)
 
 void cuda_lookup_reserve(struct cuda *c)
 {
-    struct lookup *l = &c->lookup;
+    struct lookup *l = &c->lane->lookup;
 
     if (l->need <= l->cap)
         return;
@@ -261,7 +257,7 @@ void cuda_lookup_reserve(struct cuda *c)
     if (!c->dry_run) {
         TRY(c, cudaStreamSynchronize(c->stream));
         cuda_drop_graphs(c);
-        cuda_lookup_close(c);
+        cuda_lookup_close(l);
         TRY(c, cudaMallocHost((void **)&l->host, l->need));
         l->dev = (unsigned char *)cuda_take(c, l->need);
         if (l->dev == NULL)
@@ -272,7 +268,7 @@ void cuda_lookup_reserve(struct cuda *c)
 
 void *cuda_look_up(struct cuda *c, const void *w, size_t row_bytes, const int32_t *token, int64_t n)
 {
-    struct lookup *l = &c->lookup;
+    struct lookup *l = &c->lane->lookup;
     size_t need = round_up((size_t)n * row_bytes, 256);
     unsigned char *at;
 

@@ -36,16 +36,38 @@ static void begin_step(void *ctx)
     c->in_step = true;
 }
 
+static enum err_code what_failed(const struct cuda *c, struct err *e)
+{
+    if (c->bad == cudaSuccess)
+        return ERR_OK;
+    return err_set(e, c->bad == cudaErrorMemoryAllocation ? ERR_NOMEM : ERR_DEVICE, "cuda:%d: %s (%s)", c->id,
+                   cudaGetErrorString(c->bad), c->bad_at);
+}
+
 static enum err_code end_step(void *ctx, struct err *e)
 {
     struct cuda *c = (struct cuda *)ctx;
 
     cuda_flush(c);
     c->in_step = false;
-    if (c->bad == cudaSuccess)
-        return ERR_OK;
-    return err_set(e, c->bad == cudaErrorMemoryAllocation ? ERR_NOMEM : ERR_IO, "cuda:%d: %s (%s)", c->id,
-                   cudaGetErrorString(c->bad), c->bad_at);
+    return what_failed(c, e);
+}
+
+static enum err_code launch_step(void *ctx, struct err *e)
+{
+    struct cuda *c = (struct cuda *)ctx;
+
+    cuda_launch(c);
+    c->in_step = false;
+    return what_failed(c, e);
+}
+
+static enum err_code land_step(void *ctx, int lane, struct err *e)
+{
+    struct cuda *c = (struct cuda *)ctx;
+
+    cuda_land(c, lane);
+    return what_failed(c, e);
 }
 
 static void leave_step(void *ctx)
@@ -568,8 +590,11 @@ static void op_tally_(void *ctx, uint64_t *count, int, const int32_t *expert, in
 
 static void set_measuring(void *ctx, bool on)
 {
-    ((struct cuda *)ctx)->measuring = on;
-    ((struct cuda *)ctx)->lookup.measured = 0;
+    struct cuda *c = (struct cuda *)ctx;
+
+    c->measuring = on;
+    c->lane = &c->first;
+    c->lane->lookup.measured = 0;
 }
 
 static const char *device_name(void *ctx)
@@ -587,6 +612,7 @@ static void close_cuda(void *ctx)
     struct cuda *c = (struct cuda *)ctx;
 
     if (c->dry_run) {
+        free(c->more);
         free(c);
         return;
     }
@@ -598,15 +624,13 @@ static void close_cuda(void *ctx)
     for (int i = 0; i < c->hand.cap_adapted; i++)
         free(c->hand.adapted[i]);
     free(c->hand.adapted);
-    cuda_masks_close(c);
-    cuda_lookup_close(c);
+    cuda_lane_close(&c->first);
+    for (int i = 0; i < c->n_more; i++)
+        cuda_lane_close(&c->more[i]);
+    free(c->more);
     cuda_pass_close(c);
     cuda_loaded(c);
     cuda_clock_free(c);
-    for (int i = 0; i < CHUNKS; i++) {
-        (void)cudaFreeHost(c->chunk[i].host);
-        (void)cudaFree(c->chunk[i].dev);
-    }
     while (c->weights != NULL) {
         struct weight_block *b = c->weights;
 
@@ -619,8 +643,7 @@ static void close_cuda(void *ctx)
         if (c->bounce_done[i] != NULL)
             (void)cudaEventDestroy(c->bounce_done[i]);
     }
-    (void)cudaFreeHost(c->fetch.pinned);
-    (void)cudaFree(c->fetch.turn);
+    (void)cudaFree(c->done.turn);
     (void)cudaFree(c->handed);
     (void)cudaFree(c->added);
     (void)cudaFree(c->ws);
@@ -658,6 +681,10 @@ static struct dev_table make_table(void)
     t.begin = begin_step;
     t.submit = cuda_submit;
     t.leave = leave_step;
+    t.lanes = cuda_lanes;
+    t.begin_in = cuda_begin_in;
+    t.launch = launch_step;
+    t.land = land_step;
     t.end = end_step;
     t.zero = record_zero;
     t.copy = record_copy;
@@ -762,11 +789,12 @@ static bool set_up(struct cuda *c)
     TRY(c, cudaMalloc((void **)&c->tab, sizeof *t));
     TRY(c, cudaMalloc((void **)&c->handed, sizeof *c->handed));
     cuda_added_open(c);
-    TRY(c, cudaMallocHost((void **)&c->fetch.pinned, FETCH_BYTES + sizeof(uint32_t)));
-    TRY(c, cudaMalloc((void **)&c->fetch.turn, sizeof *c->fetch.turn));
+    TRY(c, cudaMallocHost((void **)&c->first.fetch.pinned, FETCH_BYTES + sizeof *c->done.said));
+    TRY(c, cudaMalloc((void **)&c->done.turn, sizeof *c->done.turn));
     if (c->bad == cudaSuccess) {
-        memset(c->fetch.pinned + FETCH_BYTES, 0, sizeof(uint32_t));
-        TRY(c, cudaMemsetAsync(c->fetch.turn, 0, sizeof *c->fetch.turn, c->stream));
+        c->done.said = (uint32_t *)(c->first.fetch.pinned + FETCH_BYTES);
+        *c->done.said = 0;
+        TRY(c, cudaMemsetAsync(c->done.turn, 0, sizeof *c->done.turn, c->stream));
     }
     for (int i = 0; i < 2; i++) {
         TRY(c, cudaMallocHost((void **)&c->bounce[i], BOUNCE));
@@ -800,6 +828,7 @@ extern "C" enum err_code cuda_dev_open(struct dev_impl *out, struct dev *dev, co
     if (c == NULL)
         return err_nomem(e);
     c->dev = dev;
+    c->lane = &c->first;
     c->id = dev_unit(dev);
     c->fuse = true;
     c->eight = o->acts == QUANT_ACTS_I8;

@@ -26,7 +26,7 @@ static void serve(struct cuda *c)
     struct hand *h = &c->hand;
     bool ended = false;
 
-    if (c->masks.launched)
+    if (c->lane->masks.launched)
         cuda_masks_give(c);
     for (int i = 0; i < h->n_due; i++)
         for (int j = 0; j < h->due[i].n && c->bad == cudaSuccess; j++)
@@ -53,22 +53,27 @@ static uint64_t hash_bytes(const void *p, size_t n, uint64_t h)
     return h;
 }
 
+enum { DATA = 1 << 20 }; /* of a step, in one chunk; there are more for those with more */
+
+static bool new_chunk(struct cuda *c, struct chunk *k, size_t cap)
+{
+    TRY(c, cudaMallocHost((void **)&k->host, cap));
+    k->dev = (unsigned char *)cuda_take(c, cap);
+    if (c->bad == cudaSuccess && k->dev == NULL)
+        cuda_fail(c, cudaErrorMemoryAllocation, "step data");
+    k->cap = cap;
+    return c->bad == cudaSuccess;
+}
+
 static struct chunk *chunk_for(struct cuda *c, size_t n)
 {
     for (int i = 0; i < CHUNKS; i++) {
-        struct chunk *k = &c->chunk[i];
+        struct chunk *k = &c->lane->chunk[i];
 
         if (k->host == NULL) {
-            size_t cap = n > 1 << 20 ? round_up(n, 4096) : 1 << 20;
-
             serve(c);
-            TRY(c, cudaMallocHost((void **)&k->host, cap));
-            k->dev = (unsigned char *)cuda_take(c, cap);
-            if (c->bad != cudaSuccess || k->dev == NULL) {
-                cuda_fail(c, cudaErrorMemoryAllocation, "step data");
+            if (!new_chunk(c, k, n > DATA ? round_up(n, 4096) : (size_t)DATA))
                 return NULL;
-            }
-            k->cap = cap;
         }
         if (k->cap - k->used >= n)
             return k;
@@ -82,21 +87,22 @@ void *cuda_stage(struct cuda *c, enum staged_as as, const void *data, size_t n)
 {
     if (c->measuring)
         return NULL;
+    struct lane *l = c->lane;
     uint64_t hash = hash_bytes(data, n, n);
     size_t size = round_up(n, 64);
 
-    for (int i = 0; i < c->n_staged && as != AS_PAIRS; i++) {
-        const struct staged *s = &c->staged[i];
+    for (int i = 0; i < l->n_staged && as != AS_PAIRS; i++) {
+        const struct staged *s = &l->staged[i];
 
-        if (s->as == as && s->hash == hash && s->n == n && memcmp(c->chunk[s->chunk].host + s->at, data, n) == 0)
-            return c->chunk[s->chunk].dev + s->at;
+        if (s->as == as && s->hash == hash && s->n == n && memcmp(l->chunk[s->chunk].host + s->at, data, n) == 0)
+            return l->chunk[s->chunk].dev + s->at;
     }
     struct chunk *k = chunk_for(c, size);
     if (k == NULL)
         return NULL;
     memcpy(k->host + k->used, data, n);
-    if (c->n_staged < STAGED && as != AS_PAIRS) /* no two tensors have the same */
-        c->staged[c->n_staged++] = (struct staged){ hash, as, n, (int)(k - c->chunk), k->used };
+    if (l->n_staged < STAGED && as != AS_PAIRS) /* no two tensors have the same */
+        l->staged[l->n_staged++] = (struct staged){ hash, as, n, (int)(k - l->chunk), k->used };
     k->used += size;
     return k->dev + k->used - size;
 }
@@ -291,6 +297,46 @@ static void pass_reserve(struct cuda *c)
     p->cap = c->bad == cudaSuccess ? each : 0;
 }
 
+/* ---- lanes ---- */
+
+bool cuda_lanes(void *ctx, int n)
+{
+    struct cuda *c = (struct cuda *)ctx;
+
+    if (n <= c->n_more)
+        return true;
+    struct lane *more = (struct lane *)realloc(c->more, (size_t)n * sizeof *more);
+    if (more == NULL)
+        return false;
+    memset(more + c->n_more, 0, (size_t)(n - c->n_more) * sizeof *more);
+    c->more = more;
+    for (; c->n_more < n; c->n_more++)
+        cuda_count(c, DATA, true);
+    return true;
+}
+
+/* The first one took it when the device was opened, or takes it with the first step. */
+static void lane_reserve(struct cuda *c, struct lane *l)
+{
+    if (l == &c->first || c->dry_run)
+        return;
+    if (l->fetch.pinned == NULL)
+        TRY(c, cudaMallocHost((void **)&l->fetch.pinned, FETCH_BYTES));
+    if (l->chunk[0].host == NULL && c->bad == cudaSuccess)
+        (void)new_chunk(c, &l->chunk[0], DATA);
+}
+
+void cuda_lane_close(struct lane *l)
+{
+    cuda_masks_close(&l->masks);
+    cuda_lookup_close(&l->lookup);
+    for (int i = 0; i < CHUNKS; i++) {
+        (void)cudaFreeHost(l->chunk[i].host);
+        (void)cudaFree(l->chunk[i].dev);
+    }
+    (void)cudaFreeHost(l->fetch.pinned);
+}
+
 bool cuda_reserve(void *ctx)
 {
     struct cuda *c = (struct cuda *)ctx;
@@ -300,8 +346,13 @@ bool cuda_reserve(void *ctx)
     pass_reserve(c);
     ensure_ws(c, c->ws_need);
     cuda_hand_reserve(c);
-    cuda_masks_reserve(c);
-    cuda_lookup_reserve(c);
+    for (int i = 0; i <= c->n_more; i++) {
+        c->lane = i == 0 ? &c->first : &c->more[i - 1];
+        lane_reserve(c, c->lane);
+        cuda_masks_reserve(c);
+        cuda_lookup_reserve(c);
+    }
+    c->lane = &c->first;
     return c->bad == cudaSuccess;
 }
 
@@ -319,7 +370,7 @@ static void run_plain(struct cuda *c)
 
     wake(c, true);
     for (int i = 0; i < c->n_node; i++) {
-        const bool masks = c->node[i].op == DEV_OP_top && c->masks.due;
+        const bool masks = c->node[i].op == DEV_OP_top && c->lane->masks.due;
 
         if (c->node[i].op != DEV_OP_hand_in && !masks)
             continue;
@@ -342,7 +393,7 @@ static void run_graph(struct cuda *c, cudaGraphExec_t exec, const struct node *n
         serve(c);
     if (c->bad == cudaSuccess)
         TRY(c, cudaGraphLaunch(exec, c->stream));
-    c->masks.launched = c->masks.due;
+    c->lane->masks.launched = c->lane->masks.due;
     wake(c, true); /* takes a while, in which the device is under way */
     if (h->helper == NULL)
         return;
@@ -414,11 +465,12 @@ static void send_bytes(struct cuda *c, int k, unsigned char *dev, const unsigned
 /* Uploads the step's data and runs what is recorded of it. Does not wait. */
 static void run_recorded(struct cuda *c)
 {
+    struct lane *l = c->lane;
     size_t need = 0;
 
-    send_bytes(c, 0, c->lookup.dev, c->lookup.host, &c->lookup.sent, c->lookup.used);
-    for (int i = 0; i < CHUNKS && c->chunk[i].used > 0; i++)
-        send_bytes(c, 1 + i, c->chunk[i].dev, c->chunk[i].host, &c->chunk[i].sent, c->chunk[i].used);
+    send_bytes(c, 0, l->lookup.dev, l->lookup.host, &l->lookup.sent, l->lookup.used);
+    for (int i = 0; i < CHUNKS && l->chunk[i].used > 0; i++)
+        send_bytes(c, 1 + i, l->chunk[i].dev, l->chunk[i].host, &l->chunk[i].sent, l->chunk[i].used);
     for (int i = 0; i < c->n_node; i++) {
         size_t n = cuda_ws(&c->node[i]);
 
@@ -461,6 +513,7 @@ void cuda_pass(void *from, void *to, struct tensor y, struct tensor x)
         p->need = n > p->need ? n : p->need;
         return;
     }
+    b->passing.before = a;
     hand_on(b); /* that used the memory of y */
     /* On one GPU kernels of b that wait for the host may leave no room for those of a. */
     if (a->id == b->id)
@@ -500,7 +553,7 @@ void cuda_pass(void *from, void *to, struct tensor y, struct tensor x)
 
 bool cuda_fetch(struct cuda *c, void *to, const void *from, size_t n)
 {
-    struct fetch *f = &c->fetch;
+    struct fetch *f = &c->lane->fetch;
 
     if (f->n == FETCHES || FETCH_BYTES - f->used < n)
         return false;
@@ -516,16 +569,39 @@ bool cuda_fetch(struct cuda *c, void *to, const void *from, size_t n)
     return true;
 }
 
+/* Runs what is left of the step; the device says when it is done. */
+static void run_last(struct cuda *c)
+{
+    (void)cuda_record(c, NODE_DONE);
+    c->done.turns++;
+    run_recorded(c);
+    serve(c);
+}
+
+/* All that a lane's step gave is done: the host gets it, and the lane is empty. */
+static void empty_lane(struct cuda *c)
+{
+    struct lane *l = c->lane;
+    struct fetch *f = &l->fetch;
+
+    cuda_masks_end(c);
+    for (int i = 0; i < f->n && c->bad == cudaSuccess; i++)
+        memcpy(f->part[i].to, f->pinned + f->part[i].at, f->part[i].n);
+    f->n = 0;
+    f->used = 0;
+    l->n_staged = 0;
+    l->lookup.used = l->lookup.sent = l->lookup.measured = 0;
+    for (int i = 0; i < CHUNKS; i++)
+        l->chunk[i].used = l->chunk[i].sent = 0;
+}
+
 void cuda_flush(struct cuda *c)
 {
     (void)cudaSetDevice(c->id);
     if (c->n_node > 0 && c->bad == cudaSuccess) {
-        (void)cuda_record(c, NODE_DONE);
-        c->fetch.turns++;
-        run_recorded(c);
-        serve(c);
+        run_last(c);
         if (c->bad == cudaSuccess)
-            c->under_way = !cuda_await(c);
+            c->under_way = !cuda_await(c, c->done.turns);
     }
     serve(c);
     c->n_node = 0;
@@ -534,16 +610,46 @@ void cuda_flush(struct cuda *c)
     if (c->under_way)
         TRY(c, cudaStreamSynchronize(c->stream));
     c->under_way = false;
-    cuda_masks_end(c);
-    for (int i = 0; i < c->fetch.n && c->bad == cudaSuccess; i++)
-        memcpy(c->fetch.part[i].to, c->fetch.pinned + c->fetch.part[i].at, c->fetch.part[i].n);
-    c->fetch.n = 0;
-    c->fetch.used = 0;
-    c->n_staged = 0;
+    empty_lane(c);
     c->hand.n_adapted = 0;
-    c->lookup.used = c->lookup.sent = c->lookup.measured = 0;
-    for (int i = 0; i < CHUNKS; i++)
-        c->chunk[i].used = c->chunk[i].sent = 0;
+}
+
+void cuda_begin_in(void *ctx, int lane)
+{
+    struct cuda *c = (struct cuda *)ctx;
+
+    if (c->n_node > 0) /* of a step that nobody has waited for */
+        cuda_flush(c);
+    c->lane = &c->more[lane - 1];
+    c->lane->lookup.measured = 0;
+    c->in_step = !c->measuring;
+}
+
+/* The lane keeps what the device has not read yet. */
+void cuda_launch(struct cuda *c)
+{
+    struct lane *l = c->lane;
+
+    (void)cudaSetDevice(c->id);
+    l->waits = c->n_node > 0 && c->bad == cudaSuccess;
+    if (l->waits) {
+        run_last(c);
+        l->turn = c->done.turns;
+    }
+    serve(c);
+    c->n_node = 0;
+    c->lane = &c->first;
+}
+
+void cuda_land(struct cuda *c, int lane)
+{
+    (void)cudaSetDevice(c->id);
+    c->lane = &c->more[lane - 1];
+    if (c->lane->waits && c->bad == cudaSuccess)
+        (void)cuda_await(c, c->lane->turn);
+    c->lane->waits = false;
+    empty_lane(c);
+    c->lane = &c->first;
 }
 
 struct node *cuda_record(struct cuda *c, int op)
@@ -569,6 +675,8 @@ struct node *cuda_record(struct cuda *c, int op)
     struct node *v = &c->node[c->n_node++];
     memset(v, 0, sizeof *v);
     v->op = op;
+    if (op == NODE_SEND)
+        v->i[1] = c->lane == &c->first ? 0 : 1 + (int)(c->lane - c->more);
     return v;
 }
 

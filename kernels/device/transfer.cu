@@ -60,11 +60,6 @@ __global__ void __launch_bounds__(THREADS) copy_some(const __grid_constant__ cop
         *(volatile uint32_t *)a.done = ++*a.turn;
 }
 
-static volatile uint32_t *done_flag(const struct cuda *c)
-{
-    return (volatile uint32_t *)(c->fetch.pinned + FETCH_BYTES);
-}
-
 int cuda_copy(struct cuda *c, const struct node *v, int n)
 {
     const bool copy = v->op == NODE_COPY, done = !copy || (n > 1 && v[1].op == NODE_DONE);
@@ -86,26 +81,49 @@ int cuda_copy(struct cuda *c, const struct node *v, int n)
     }
     a.words = ((uintptr_t)to | (uintptr_t)from | v->n) % 4 == 0;
     if (done) {
-        a.turn = c->fetch.turn;
-        a.done = (uint32_t *)done_flag(c);
+        a.turn = c->done.turn;
+        a.done = (uint32_t *)c->done.said;
     }
     launch_early(c, "copy", copy_some, dim3(1), THREADS, 0, a);
     return copy + done;
 }
 
-bool cuda_await(struct cuda *c)
+static bool is_done(const struct cuda *c, uint32_t turn)
+{
+    return (int32_t)(*c->done.said - turn) >= 0;
+}
+
+/* A device waits for the rows of the one before it, which may have failed. */
+static bool others_failed(struct cuda *c)
+{
+    for (struct cuda *a = c->passing.before; a != NULL; a = a->passing.before) {
+        const cudaError_t e = cudaStreamQuery(a->stream);
+
+        if (e == cudaSuccess || e == cudaErrorNotReady)
+            continue;
+        cuda_fail(a, e, "step");
+        cuda_fail(c, e, "rows of another device");
+        return true;
+    }
+    return false;
+}
+
+bool cuda_await(struct cuda *c, uint32_t turn)
 {
     enum { LOOKS = 1024 };
 
-    for (unsigned spin = 1; *done_flag(c) != c->fetch.turns; spin++) {
+    for (unsigned spin = 1; !is_done(c, turn); spin++) {
         __builtin_ia32_pause();
         if (spin % LOOKS != 0)
             continue;
         cudaError_t e = cudaStreamQuery(c->stream);
-        if (e == cudaErrorNotReady)
+        if (e == cudaErrorNotReady) {
+            if (others_failed(c))
+                return false;
             continue;
+        }
         cuda_fail(c, e, "step");
-        if (*done_flag(c) != c->fetch.turns)
+        if (!is_done(c, turn))
             cuda_fail(c, cudaErrorUnknown, "step");
         return c->bad == cudaSuccess;
     }

@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(THREADS) take_masks(const __grid_constant__ ma
 
 void cuda_masks_take(struct cuda *c, int rows, int64_t width, uint32_t *mask, int *here)
 {
-    struct masks *m = &c->masks;
+    struct masks *m = &c->lane->masks;
     mask_args a = {};
 
     a.f = (volatile mask_flags *)m->pinned;
@@ -92,10 +92,8 @@ void cuda_masks_take(struct cuda *c, int rows, int64_t width, uint32_t *mask, in
     launch_early(c, "take_masks", take_masks, dim3(PARTS, (unsigned)rows), THREADS, 0, a);
 }
 
-void cuda_masks_close(struct cuda *c)
+void cuda_masks_close(struct masks *m)
 {
-    struct masks *m = &c->masks;
-
     (void)cudaFreeHost(m->pinned);
     (void)cudaFree(m->turn);
     m->pinned = NULL;
@@ -105,13 +103,13 @@ void cuda_masks_close(struct cuda *c)
 
 void cuda_masks_reserve(struct cuda *c)
 {
-    struct masks *m = &c->masks;
+    struct masks *m = &c->lane->masks;
 
     if (m->need <= m->cap || c->dry_run)
         return;
     TRY(c, cudaStreamSynchronize(c->stream));
     cuda_drop_graphs(c);
-    cuda_masks_close(c);
+    cuda_masks_close(m);
     TRY(c, cudaHostAlloc((void **)&m->pinned, m->need, cudaHostAllocMapped));
     TRY(c, cudaMalloc((void **)&m->turn, sizeof *m->turn));
     if (c->bad != cudaSuccess)
@@ -124,7 +122,7 @@ void cuda_masks_reserve(struct cuda *c)
 
 void cuda_masks_record(struct cuda *c, const struct op_top *a, int64_t rows, int64_t width)
 {
-    struct masks *m = &c->masks;
+    struct masks *m = &c->lane->masks;
     const size_t need = bytes_of(rows, width);
 
     m->need = need > m->need ? need : m->need;
@@ -145,7 +143,7 @@ void cuda_masks_record(struct cuda *c, const struct op_top *a, int64_t rows, int
 
 void cuda_masks_give(struct cuda *c)
 {
-    struct masks *m = &c->masks;
+    struct masks *m = &c->lane->masks;
 
     if (!m->due || c->bad != cudaSuccess)
         return;
@@ -166,9 +164,10 @@ void cuda_masks_give(struct cuda *c)
 
 void cuda_masks_end(struct cuda *c)
 {
-    const struct mask_flags *f = (const struct mask_flags *)c->masks.pinned;
+    struct masks *m = &c->lane->masks;
+    const struct mask_flags *f = (const struct mask_flags *)m->pinned;
 
     if (f != NULL && f->failed != 0)
         cuda_fail(c, cudaErrorLaunchTimeout, "masks");
-    c->masks.due = c->masks.launched = false;
+    m->due = m->launched = false;
 }

@@ -635,7 +635,7 @@ void cuda_top(struct cuda *c, const struct node *v)
         a.raw_best = (float *)(a.raw_sums + all);
         a.raw_max = a.raw_best + all;
         a.here = (int *)(a.raw_max + rows);
-        a.turn = c->masks.turn;
+        a.turn = c->lane->masks.turn;
         ws = (unsigned char *)(a.here + rows);
         ws += (size_t) - (intptr_t)ws & 15;
     }

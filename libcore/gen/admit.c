@@ -210,6 +210,7 @@ void gen_enqueue(struct gen *g, struct request *q)
     q->next = *link;
     *link = q;
     g->n_waiting++;
+    g->may_admit = true;
 }
 
 void gen_requeue(struct gen *g, struct request *q)

@@ -373,6 +373,7 @@ void gen_finish(struct gen *g, struct request *q)
         ev.err = q->why;
         gen_tell_end(&g->out, &ev);
     }
+    g->may_admit = true;
     if (q->seq >= 0) {
         g->at[q->seq] = NULL;
         if (q->seq < g->n_seq)

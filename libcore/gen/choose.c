@@ -73,7 +73,7 @@ static enum err_code choose_row(struct gen *g, struct asked_row *a, struct sampl
 {
     struct request *q = a->q;
     const struct gen_order *o = &q->order;
-    const uint32_t *mask = a->mask >= 0 ? g->masks + (size_t)a->mask * g->mask_words : NULL;
+    const uint32_t *mask = a->mask >= 0 ? g->now->masks + (size_t)a->mask * g->mask_words : NULL;
     const struct sample_mix *mix = a->mix.n > 0 ? &a->mix : NULL;
     const bool look = mix != NULL || gen_looks(q);
     struct gen_came came = { 0 };
@@ -228,7 +228,7 @@ void gen_force(struct gen *g)
     for (int i = 0; i < g->n_seq; i++) {
         struct request *q = g->at[i];
 
-        if (q == NULL || q->state != REQUEST_ACTIVE || reading(q))
+        if (!writes(q) || q->under_way)
             continue;
         for (;;) {
             if (q->governor != NULL) /* what a probe led to */
@@ -313,7 +313,7 @@ static void end_rows(struct gen *g, struct request *q)
 /* Tells the governor what would follow the tokens of its GEN_PEEK. */
 static void tell_peek(struct gen *g, struct request *q)
 {
-    const struct asked_row *a = &g->ask[q->first_row + 1];
+    const struct asked_row *a = &g->now->ask[q->first_row + 1];
     struct gen_seen seen = { .reasoning = in_reasoning(q) };
     struct logits_digest d;
     const bool digest = run_digest(g->o.run, a->row, &d);
@@ -364,8 +364,8 @@ static void choose_answer(struct gen *g, struct request *q, bool count)
                 break;
             continue;
         }
-        if (choose_row(g, &g->ask[q->first_row + q->n_ask - 1 - q->n_guess - (q->n_peek > 0) + n_right], &pick, &seen,
-                       &q->why)) {
+        if (choose_row(g, &g->now->ask[q->first_row + q->n_ask - 1 - q->n_guess - (q->n_peek > 0) + n_right], &pick,
+                       &seen, &q->why)) {
             gen_end(q, GEN_FAILED);
             break;
         }
@@ -389,7 +389,7 @@ static enum err_code tell_chunk(struct gen *g, const struct request *q, struct e
     struct gen_event ev = { .kind = GEN_ROW, .id = q->id, .user = q->q.user, .seq = q->seq };
 
     for (int i = 0; i < q->n_ask && q->q.n_rows > 0; i++) {
-        const struct event_what w = { NULL, g->ask[q->first_row + i].row };
+        const struct event_what w = { NULL, g->now->ask[q->first_row + i].row };
 
         ev.done = q->fed + w.row - q->first;
         if (gen_tell(&g->out, &ev, &w, e))
@@ -430,7 +430,7 @@ void gen_choose(struct gen *g)
     for (int i = 0; i < g->n_seq + g->n_spare; i++) {
         struct request *q = g->at[i];
 
-        if (q == NULL || q->n_new == 0)
+        if (!is_in(g, q))
             continue;
         if (q->ended || (!reading(q) && q->first_row < 0))
             end_rows(g, q);

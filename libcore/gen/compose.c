@@ -10,13 +10,14 @@ enum { PENDING_MAX = 16 }; /* forced tokens of an answer in one step */
 /* A row with logits: what is asked is filled in later. */
 static void add_ask(struct gen *g, struct request *q, int n_guessed, bool peeks)
 {
-    struct asked_row *a = &g->ask[g->n_ask];
+    struct group *p = g->now;
+    struct asked_row *a = &p->ask[p->n_ask];
     int32_t *ids = a->ids;
 
     if (q->first_row < 0)
-        q->first_row = g->n_ask;
-    *a = (struct asked_row){ .q = q, .row = g->n_rows, .n_guessed = n_guessed, .peeks = peeks, .mask = -1, .ids = ids };
-    g->n_ask++;
+        q->first_row = p->n_ask;
+    *a = (struct asked_row){ .q = q, .row = p->n_rows, .n_guessed = n_guessed, .peeks = peeks, .mask = -1, .ids = ids };
+    p->n_ask++;
     q->n_ask++;
 }
 
@@ -38,15 +39,10 @@ static bool take_kv(struct gen *g, const struct request *q, int64_t n)
 
 static void add_row(struct gen *g, const struct request *q, int32_t token, bool logits, bool draft)
 {
-    g->row[g->n_rows++] = (struct run_row){ .token = token, .seq = q->seq, .logits = logits, .draft = draft };
+    g->now->row[g->now->n_rows++] = (struct run_row){ .token = token, .seq = q->seq, .logits = logits, .draft = draft };
 }
 
 /* ---- answers ---- */
-
-static bool writes(const struct request *q)
-{
-    return q != NULL && q->state == REQUEST_ACTIVE && !reading(q);
-}
 
 /* How many guesses a request may have: room in the step, the context, what it may still write. */
 static int guess_room(const struct gen *g, const struct request *q, int room)
@@ -64,7 +60,7 @@ static int guess_room(const struct gen *g, const struct request *q, int room)
 /* Guesses of all answers at once. A constraint cuts them before they cost a row. */
 static enum err_code ask_drafter(struct gen *g, int n_writing, struct err *e)
 {
-    const int most = g->rows_max < g->logits_max ? g->rows_max : g->logits_max;
+    const int most = g->now->rows_max < g->now->logits_max ? g->now->rows_max : g->now->logits_max;
     int n = 0;
 
     if (g->o.drafter == NULL)
@@ -73,7 +69,7 @@ static enum err_code ask_drafter(struct gen *g, int n_writing, struct err *e)
         struct request *q = g->at[i];
         int room;
 
-        if (!writes(q) || q->n - q->fed > 1 || q->n_peek > 0)
+        if (!writes(q) || q->in != g->now || q->n - q->fed > 1 || q->n_peek > 0)
             continue;
         room = guess_room(g, q, most / n_writing - 1);
         if (room > 0)
@@ -100,26 +96,27 @@ static enum err_code ask_drafter(struct gen *g, int n_writing, struct err *e)
 /* The pending tokens of an answer and its guesses. False: no room for them in this step. */
 static bool add_answer(struct gen *g, struct request *q)
 {
+    struct group *p = g->now;
     const int64_t pending = q->n - q->fed;
-    const int most = PENDING_MAX < g->rows_max ? PENDING_MAX : g->rows_max;
+    const int most = PENDING_MAX < p->rows_max ? PENDING_MAX : p->rows_max;
     int n = (int)(pending < most ? pending : most);
 
-    if (n > 1 && n == pending && n + q->n_peek > g->rows_max)
+    if (n > 1 && n == pending && n + q->n_peek > p->rows_max)
         n--;
     const bool whole = n == pending; /* the newest token is among them */
     if (!whole)
         q->n_peek = 0;
-    if (g->n_rows + n + q->n_peek > g->rows_max || (whole && g->n_ask + (q->n_peek > 0) >= g->logits_max))
+    if (p->n_rows + n + q->n_peek > p->rows_max || (whole && p->n_ask + (q->n_peek > 0) >= p->logits_max))
         return false;
-    if (g->n_rows + n + q->n_guess > g->rows_max)
-        q->n_guess = g->rows_max - g->n_rows - n;
+    if (p->n_rows + n + q->n_guess > p->rows_max)
+        q->n_guess = p->rows_max - p->n_rows - n;
     if (!whole)
         q->n_guess = 0;
-    else if (g->n_ask + 1 + q->n_guess > g->logits_max)
-        q->n_guess = g->logits_max - g->n_ask - 1;
+    else if (p->n_ask + 1 + q->n_guess > p->logits_max)
+        q->n_guess = p->logits_max - p->n_ask - 1;
     if (!take_kv(g, q, n + q->n_guess + q->n_peek))
         return true; /* the others may find some */
-    q->first = g->n_rows;
+    q->first = p->n_rows;
     q->n_new = n;
     for (int i = 0; i < n; i++) {
         const bool newest = whole && i == n - 1;
@@ -174,12 +171,12 @@ static void add_prompt(struct gen *g, struct request *q, int64_t room)
 
     if (!take_kv(g, q, n))
         return;
-    q->first = g->n_rows;
+    q->first = g->now->n_rows;
     for (int64_t i = q->fed; i < q->fed + n; i++) {
         const bool last = i + 1 == q->n && (q->q.predict_max != 0 || q->probe_of != NULL);
         const bool logits = last || i >= rows_from;
 
-        if (logits && g->n_ask == g->logits_max)
+        if (logits && g->now->n_ask == g->now->logits_max)
             break;
         if (logits)
             add_ask(g, q, 0, false);
@@ -190,7 +187,7 @@ static void add_prompt(struct gen *g, struct request *q, int64_t room)
 
 static void add_prompts(struct gen *g, bool somebody_writes)
 {
-    int64_t room = g->rows_max - g->n_rows;
+    int64_t room = g->now->rows_max - g->now->n_rows;
 
     if (somebody_writes && room > g->prompt_rows)
         room = g->prompt_rows;
@@ -242,7 +239,7 @@ static struct gen_context context_with_guesses(const struct gen *g, struct reque
 static void fill_want(struct gen *g, struct asked_row *a)
 {
     struct request *q = a->q;
-    struct logits_want *w = &g->want[a->row];
+    struct logits_want *w = &g->now->want[a->row];
 
     if (q->memory != NULL && !a->peeks) {
         const struct gen_context at = context_with_guesses(g, q, a->n_guessed);
@@ -275,16 +272,18 @@ static bool is_too_short(const struct request *q, int n)
 
 static void fill_wants(struct gen *g)
 {
-    for (int i = 0; i < g->n_ask; i++) {
-        struct asked_row *a = &g->ask[i];
+    struct group *p = g->now;
+
+    for (int i = 0; i < p->n_ask; i++) {
+        struct asked_row *a = &p->ask[i];
         const struct request *q = a->q;
 
         fill_want(g, a);
         if (!a->peeks && ((q->q.constraint != NULL && (a->n_guessed > 0 || !q->q.constraint->free(q->place))) ||
                           is_too_short(q, a->n_guessed)))
-            a->mask = g->n_masks++;
+            a->mask = p->n_masks++;
         if (a->mask >= 0)
-            g->want[a->row].mask = g->masks + (size_t)a->mask * g->mask_words;
+            p->want[a->row].mask = p->masks + (size_t)a->mask * g->mask_words;
     }
 }
 
@@ -314,16 +313,18 @@ static void forbid_ends(const struct gen *g, const struct request *q, uint32_t *
         fill_mask(g, q, mask);
 }
 
-void gen_fill_masks(struct gen *g)
+void gen_fill_masks(void *of)
 {
-    for (int i = 0; i < g->n_ask; i++) {
-        const struct asked_row *a = &g->ask[i];
+    const struct gen *g = of;
+
+    for (int i = 0; i < g->now->n_ask; i++) {
+        const struct asked_row *a = &g->now->ask[i];
         const struct gen_constraint *c = a->q->q.constraint;
         uint32_t *mask;
 
         if (a->mask < 0)
             continue;
-        mask = g->masks + (size_t)a->mask * g->mask_words;
+        mask = g->now->masks + (size_t)a->mask * g->mask_words;
         for (int j = 0; c != NULL && j < a->n_guessed; j++)
             (void)c->take(a->q->place, a->q->guess[j]);
         fill_mask(g, a->q, mask);
@@ -334,34 +335,79 @@ void gen_fill_masks(struct gen *g)
     }
 }
 
+static int share_of(int n, int groups)
+{
+    return (n + groups - 1) / groups;
+}
+
+/* How many of those that write the group in hand may have: an even share of all, and one of those whose steps are not
+ * under way. */
+static int members_most(const struct gen *g)
+{
+    int n_writing = 0, n_free = 0;
+
+    for (int i = 0; i < g->n_seq + g->n_spare; i++) {
+        n_writing += writes(g->at[i]);
+        n_free += writes(g->at[i]) && !g->at[i]->under_way;
+    }
+    const int of_all = share_of(n_writing, g->n_groups), of_free = share_of(n_free, g->n_groups - g->n_under_way);
+
+    return of_all < of_free ? of_all : of_free;
+}
+
+/* Who may have rows in this step: all, or a group of those that write, each in turn. */
+static void choose_members(struct gen *g)
+{
+    const int n_all = g->n_seq + g->n_spare, from = g->turn;
+    int left = g->now->flight < 0 ? n_all : members_most(g);
+
+    for (int i = 0; i < n_all; i++) {
+        const int at = (from + i) % n_all;
+        struct request *q = g->at[at];
+
+        if (q == NULL || q->under_way)
+            continue;
+        q->in = left > 0 ? g->now : NULL;
+        if (g->now->flight < 0 || !writes(q) || left == 0)
+            continue;
+        g->turn = (at + 1) % n_all;
+        left--;
+    }
+}
+
 static enum err_code compose(struct gen *g, struct err *e)
 {
     const int n_all = g->n_seq + g->n_spare;
+    struct group *p = g->now;
     int n_writing = 0;
 
-    g->n_rows = g->n_ask = g->n_masks = 0;
+    p->n_rows = p->n_ask = p->n_masks = 0;
     g->kv_left = run_kv_left(g->o.run);
+    if (p->flight < 0)
+        g->turn = (g->turn + 1) % n_all; /* where not all find room, each comes first in turn */
+    const int first = g->turn;
+    choose_members(g);
     for (int i = 0; i < n_all; i++) {
         struct request *q = g->at[i];
 
-        if (q == NULL)
+        if (q == NULL || q->under_way)
             continue;
         q->n_new = q->n_guess = q->n_ask = 0;
         q->first = 0;
         q->first_row = -1;
         q->n_peek = writes(q) && q->order.act == GEN_PEEK ? q->order.n_token : 0;
-        n_writing += writes(q);
+        n_writing += writes(q) && q->in == p;
     }
     if (ask_drafter(g, n_writing, e))
         return e->code;
-    g->turn = (g->turn + 1) % n_all; /* where not all find room, each comes first in turn */
     for (int i = 0; i < n_all; i++) {
-        struct request *q = g->at[(g->turn + i) % n_all];
+        struct request *q = g->at[(first + i) % n_all];
 
-        if (writes(q) && !add_answer(g, q))
+        if (writes(q) && q->in == p && !add_answer(g, q))
             break;
     }
-    add_prompts(g, n_writing > 0);
+    if (p->flight < 0)
+        add_prompts(g, n_writing > 0);
     return ERR_OK;
 }
 
@@ -402,7 +448,7 @@ enum err_code gen_compose(struct gen *g, struct err *e)
 {
     if (compose(g, e))
         return e->code;
-    while (g->n_rows == 0 && any_active(g)) {
+    while (g->now->flight < 0 && g->now->n_rows == 0 && any_active(g)) {
         give_up(g);
         if (compose(g, e))
             return e->code;

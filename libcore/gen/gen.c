@@ -11,29 +11,30 @@
 
 static enum err_code alloc_all(struct gen *g, struct err *e)
 {
-    const size_t n_all = (size_t)(g->n_seq + g->n_spare), asks = (size_t)g->logits_max;
+    struct group *p = &g->group[0];
+    const size_t n_all = (size_t)(g->n_seq + g->n_spare), asks = (size_t)p->logits_max;
     const bool digests = run_digests(g->o.run);
 
     g->at = calloc(n_all, sizeof(struct request *));
     g->used = calloc(n_all, sizeof *g->used);
     g->owner = calloc(n_all, sizeof *g->owner);
-    g->row = calloc((size_t)g->rows_max, sizeof *g->row);
-    g->want = calloc((size_t)g->rows_max, sizeof *g->want);
+    p->row = calloc((size_t)p->rows_max, sizeof *p->row);
+    p->want = calloc((size_t)p->rows_max, sizeof *p->want);
     g->guess = calloc(n_all, sizeof *g->guess);
-    g->ask = calloc(asks, sizeof *g->ask);
+    p->ask = calloc(asks, sizeof *p->ask);
     g->ids = digests ? calloc(asks, LOGITS_IDS_MAX * sizeof *g->ids) : NULL;
     g->mask_words = ((size_t)g->n_vocab + 31) / 32;
-    g->masks = calloc(asks * g->mask_words, sizeof *g->masks);
+    p->masks = calloc(asks * g->mask_words, sizeof *p->masks);
     g->n_embd = run_n_embd(g->o.run);
     g->hidden = calloc((size_t)g->n_embd, sizeof *g->hidden);
     g->pooled = calloc((size_t)g->n_seq * (size_t)g->n_embd, sizeof *g->pooled);
     g->mixed = calloc((size_t)g->n_seq * GEN_MIXED_MAX, sizeof *g->mixed);
     if (g->mixed == NULL || g->hidden == NULL || g->pooled == NULL || g->at == NULL || g->used == NULL ||
-        g->owner == NULL || g->row == NULL || g->want == NULL || g->guess == NULL || g->ask == NULL ||
-        (digests && g->ids == NULL) || g->masks == NULL)
+        g->owner == NULL || p->row == NULL || p->want == NULL || g->guess == NULL || p->ask == NULL ||
+        (digests && g->ids == NULL) || p->masks == NULL)
         return err_nomem(e);
     for (size_t i = 0; digests && i < asks; i++)
-        g->ask[i].ids = g->ids + i * LOGITS_IDS_MAX;
+        p->ask[i].ids = g->ids + i * LOGITS_IDS_MAX;
     return ERR_OK;
 }
 
@@ -66,15 +67,16 @@ enum err_code gen_open(struct gen **out, const struct gen_opts *o, struct err *e
     g->n_spare = o->n_spare;
     g->n_vocab = run_n_vocab(o->run);
     g->ctx = run_ctx(o->run);
-    g->rows_max = run_rows_max(o->run);
-    g->logits_max = run_logits_max(o->run);
+    g->group[0].rows_max = run_rows_max(o->run);
+    g->group[0].logits_max = run_logits_max(o->run);
     g->draft_max = run_draft_max(o->run);
     g->cost.records = run_records(o->run);
-    g->prompt_rows = o->prompt_rows > 0 ? o->prompt_rows : g->rows_max > 4 ? g->rows_max / 4 : 1;
+    g->prompt_rows = o->prompt_rows > 0 ? o->prompt_rows : run_rows_max(o->run) > 4 ? run_rows_max(o->run) / 4 : 1;
     if (alloc_all(g, e)) {
         gen_close(g);
         return e->code;
     }
+    gen_groups_open(g);
     for (int i = 0; i < g->n_spare; i++)
         g->owner[g->n_seq + i] = UINT64_MAX; /* no request continues from what a probe left */
     *out = g;
@@ -85,6 +87,7 @@ void gen_close(struct gen *g)
 {
     if (g == NULL)
         return;
+    gen_groups_close(g);
     for (int i = 0; g->at != NULL && i < g->n_seq + g->n_spare; i++)
         gen_request_free(g->at[i]);
     while (g->queue != NULL) {
@@ -97,12 +100,12 @@ void gen_close(struct gen *g)
     free(g->at);
     free(g->used);
     free(g->owner);
-    free(g->row);
-    free(g->want);
+    free(g->group[0].row);
+    free(g->group[0].want);
     free(g->guess);
-    free(g->ask);
+    free(g->group[0].ask);
     free(g->ids);
-    free(g->masks);
+    free(g->group[0].masks);
     text_tokens_free(&g->ends);
     free(g->hidden);
     free(g->pooled);
@@ -434,12 +437,6 @@ static void end_some(struct gen *g, const struct err *all)
     }
 }
 
-/* Runs while a GPU computes. */
-static void fill_masks(void *g)
-{
-    gen_fill_masks(g);
-}
-
 /* The run was told to stop within a step, which is as if it had not been: who lost its sequence by it begins it again.
  */
 static void given_up(struct gen *g)
@@ -447,57 +444,83 @@ static void given_up(struct gen *g)
     for (int i = 0; i < g->n_seq + g->n_spare; i++) {
         struct request *q = g->at[i];
 
-        if (q == NULL || q->n_new == 0 || run_pos(g->o.run, i) == q->fed)
+        if (!is_in(g, q) || run_pos(g->o.run, i) == q->fed)
             continue;
         gen_requeue(g, q->probe_of != NULL ? q->probe_of : q); /* who loses a probe begins it again, too */
     }
 }
 
-/* The step could not be computed, as what it needed of the model's file could not be read: its requests end. */
+/* The step could not be computed, for example as what it needed of the model's file could not be read: its requests
+ * end. */
 static void step_failed(struct gen *g, const struct err *why)
 {
     for (int i = 0; i < g->n_seq + g->n_spare; i++) {
         struct request *q = g->at[i];
 
-        if (q != NULL && q->n_new > 0)
+        if (is_in(g, q))
             end_one(g, q->probe_of != NULL ? q->probe_of : q, why);
     }
+}
+
+enum err_code gen_take_step(struct gen *g, float ms, const struct err *why, struct err *e)
+{
+    if (why == NULL) {
+        for (int i = 0; i < g->n_seq; i++)
+            if (g->at[i] != NULL && g->at[i]->state == REQUEST_HELD)
+                g->at[i]->stats.probe_held_steps++;
+        gen_cost_note(&g->cost, g->now->n_rows, ms);
+        gen_choose(g);
+        return ERR_OK;
+    }
+    if (why->code == ERR_CANCEL) {
+        given_up(g);
+        return ERR_OK;
+    }
+    const bool goes_on = why->code == ERR_IO || why->code == ERR_FORMAT;
+
+    if (goes_on || g->now->flight >= 0)
+        step_failed(g, why);
+    return goes_on ? ERR_OK : err_copy(e, why);
+}
+
+/* One step for all. */
+static enum err_code step_all(struct gen *g, struct err *e)
+{
+    struct group *p = g->now = &g->group[0];
+    struct err why = { 0 };
+
+    if (gen_compose(g, e))
+        return e->code;
+    if (p->n_rows == 0)
+        return ERR_OK;
+    p->from = clock_work();
+    const bool done = run_step_want(g->o.run, p->row, p->want, p->n_rows, gen_fill_masks, g, &why) == ERR_OK;
+
+    return gen_take_step(g, (float)clock_work_ms(&p->from, !g->cost.records), done ? NULL : &why, e);
 }
 
 /* What one step does, up to the events. */
 static enum err_code take_step(struct gen *g, struct err *e)
 {
-    struct clock_work from;
+    bool none = false;
 
+    if (gen_land(g, false, e))
+        return e->code;
     end_some(g, NULL);
-    if (gen_admit(g, e))
-        return e->code;
-    gen_force(g);
-    if (gen_compose(g, e))
-        return e->code;
-    if (g->n_rows == 0)
-        return ERR_OK;
-    from = clock_work();
-    if (run_step_want(g->o.run, g->row, g->want, g->n_rows, fill_masks, g, e)) {
-        if (e->code == ERR_CANCEL)
-            given_up(g);
-        else if (e->code == ERR_IO || e->code == ERR_FORMAT)
-            step_failed(g, e);
-        else
+    if (g->n_under_way == 0) {
+        if (gen_admit(g, e))
             return e->code;
-        return ERR_OK;
+        g->may_admit = false;
     }
-    for (int i = 0; i < g->n_seq; i++)
-        if (g->at[i] != NULL && g->at[i]->state == REQUEST_HELD)
-            g->at[i]->stats.probe_held_steps++;
-    gen_cost_note(&g->cost, g->n_rows, (float)clock_work_ms(&from, !g->cost.records));
-    gen_choose(g);
-    return ERR_OK;
+    gen_force(g);
+    const enum err_code code = gen_step_groups(g, &none, e);
+
+    return code != ERR_OK || !none ? code : step_all(g, e);
 }
 
 enum err_code gen_step(struct gen *g, struct err *e)
 {
-    struct err why = { 0 };
+    struct err why = { 0 }, other;
 
     gen_events_clear(&g->out);
     if (g->failed)
@@ -505,6 +528,8 @@ enum err_code gen_step(struct gen *g, struct err *e)
     if (take_step(g, &why) == ERR_OK)
         return ERR_OK;
     g->failed = true;
+    while (gen_land(g, true, &other) != ERR_OK) /* each on its own merits */
+        ;
     end_some(g, &why);
     *e = why;
     return why.code;

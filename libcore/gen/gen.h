@@ -3,8 +3,11 @@
  * room: gen
  *
  * A gen owns the sequences of a run. Each gen_step() is one step of the model for everything in progress: the
- * next token of each answer (and guesses after it), then prompt rows of those that still read. The tokens of a request
- * depend only on the request, not on other requests, the drafter, the chunk size or the order of arrival.
+ * next token of each answer (and guesses after it), then prompt rows of those that still read. On several devices
+ * (run_flights()) answers are written in groups, while there are at least two of them, nobody reads a prompt, no
+ * request that came can begin, and no governor probes: then a gen_step() gives the tokens of one group, while the steps
+ * of the others are under way. The tokens of a request depend only on the request, not on other requests, groups, the
+ * drafter, the chunk size or the order of arrival.
  *
  *   gen_open; gen_submit ...; while (gen_busy(g)) { gen_step(g, &e); while (gen_next(g, &ev)) use ev; }
  *
@@ -198,7 +201,9 @@ int gen_idle(const struct gen *g);
 /* Whose contents a sequence has. Who loads a session into one says so. */
 uint64_t gen_owner(const struct gen *g, int seq);
 void gen_set_owner(struct gen *g, int seq, uint64_t owner);
-/* One step. An error means that the run failed: every request has ended with GEN_FAILED, and g can only be closed. A
+/* One step, or what one of the steps under way gives. If experts cannot be read the requests of the step end with
+ * GEN_FAILED. An error means that the run failed: every request has ended with GEN_FAILED, and g can only be closed;
+ * steps that were under way in other groups have still given what they computed. A
  * step that the run aborted (run_opts.stop) is not an error: nothing has happened, and requests that are not cancelled
  * continue with the next step. */
 MUST_CHECK enum err_code gen_step(struct gen *g, struct err *e);

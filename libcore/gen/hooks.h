@@ -32,11 +32,12 @@ struct gen_guess {
 struct gen_drafter {
     /* The sequence now holds exactly these tokens, all of them evaluated. May be NULL. */
     void (*begin)(void *d, int seq, const int32_t *token, int64_t n);
-    /* Fills all rows at once. Called before every step, also with n 0, since the last step's hidden rows are lost after
-     * it. cost: what steps cost by their rows (gen/cost.h). */
+    /* Fills all rows at once: those of a group, where answers are written in groups. Called before every step, also
+     * with n 0, since the last step's hidden rows are lost after it. cost: what steps cost by their rows (gen/cost.h).
+     */
     enum err_code (*guess)(void *d, struct gen_guess *g, int n, const struct gen_cost *cost, struct err *e);
     /* token[0 .. n) were evaluated and are certain now. n_guessed: guesses that were checked; n_kept of them were
-     * right. The hidden rows of the run's last step are still there. May be NULL. */
+     * right. The hidden rows of the run's last step, if it keeps such rows, are still there. May be NULL. */
     void (*settle)(void *d, int seq, const int32_t *token, int n, int n_guessed, int n_kept);
 };
 

@@ -2,6 +2,7 @@
 /* internal.h - inside of the generation engine.                              room: gen */
 #ifndef GEN_INTERNAL_H
 #define GEN_INTERNAL_H
+#include "base/clock.h"
 #include "gen/gen.h"
 #include "run/run.h"
 #include "text/marks.h"
@@ -83,9 +84,11 @@ struct request {
     bool doubted;
     bool is_second; /* its GEN_BEGIN and what it reads are not told */
     struct gen_stats stats;
-    /* The step under way: its rows are g->row[first .. first + n_new + n_guess + n_peek). */
+    /* Its step: its rows are those of the group from `first` on, n_new + n_guess + n_peek of them. */
+    struct group *in; /* the group that it is or was in last; NULL: none since the last step was put together */
+    bool under_way;   /* its step is */
     int first, n_new, n_guess, n_peek;
-    int first_row; /* index in g->ask of the first row that has logits; -1: none */
+    int first_row; /* index in its group's ask of the first row that has logits; -1: none */
     int n_ask;
     int32_t guess[GEN_DRAFT_MAX];
     int64_t cut; /* while reading: a waiting request shares the prompt up to here; 0: none */
@@ -105,13 +108,28 @@ struct asked_row {
     int32_t *ids;      /* [LOGITS_IDS_MAX] */
 };
 
+/* The requests of a step, its rows, and what is asked of them. The first group is all requests; the others, one for
+ * each step of the run that may be under way, have a part of its arrays each. */
+struct group {
+    int flight;               /* of the run; -1: a step of all */
+    struct run_row *row;      /* [rows_max] */
+    struct logits_want *want; /* [rows_max] */
+    int rows_max, n_rows;
+    struct asked_row *ask; /* [logits_max] */
+    int logits_max, n_ask;
+    uint32_t *masks; /* [logits_max][mask_words] */
+    int n_masks;
+    struct clock_work from; /* when its step began */
+    float ms;               /* what that took on the host, where devices compute at once */
+};
+
 struct gen {
     struct gen_opts o;
     struct run_adapter adapters[RUN_ADAPTERS_MAX]; /* of o */
     int n_seq, n_spare;                            /* sequences for requests come first */
     int32_t n_vocab;
     int64_t ctx;
-    int rows_max, logits_max, prompt_rows, draft_max;
+    int prompt_rows, draft_max;
     struct request **at; /* [n_seq + n_spare] the request that has the sequence; NULL: none */
     int64_t *used;       /* [n_seq] when it was last used; 0: never */
     uint64_t *owner;     /* [n_seq] of what it holds */
@@ -119,16 +137,14 @@ struct gen {
     struct request *queue; /* waiting, as gen_precedes() has it */
     int64_t n_waiting;
     bool failed;
-    /* the step under way */
-    struct run_row *row;      /* [rows_max] */
-    struct logits_want *want; /* [rows_max] */
-    int n_rows, turn;
-    int64_t kv_left;       /* KV rows that the step can still take */
-    struct asked_row *ask; /* [logits_max] */
-    int n_ask;
+    struct group group[1 + RUN_FLIGHTS_MAX];
+    int n_groups;         /* that may be under way; 1: none but the first */
+    int n_under_way, due; /* groups whose steps are; the one of them that began first */
+    bool may_admit;       /* since requests were admitted last, one came or went */
+    struct group *now;    /* the step in hand */
+    int turn;
+    int64_t kv_left; /* KV rows that the step can still take */
     int32_t *ids;    /* [logits_max][LOGITS_IDS_MAX]; NULL: the run gives whole rows */
-    uint32_t *masks; /* [logits_max][mask_words] */
-    int n_masks;
     size_t mask_words;
     struct text_tokens ends; /* all end tokens, once a request has min_tokens, or a governor and a constraint */
     struct gen_guess *guess; /* [n_seq] */
@@ -151,6 +167,17 @@ static inline bool reading(const struct request *q)
     return q->fed < q->n_read;
 }
 
+static inline bool writes(const struct request *q)
+{
+    return q != NULL && q->state == REQUEST_ACTIVE && !reading(q);
+}
+
+/* Whether the step in hand has rows of it. */
+static inline bool is_in(const struct gen *g, const struct request *q)
+{
+    return q != NULL && q->in == g->now && q->n_new > 0;
+}
+
 /* admit.c */
 bool gen_precedes(const struct request *a, const struct request *b); /* whether a is to be answered before b */
 void gen_requeue(struct gen *g, struct request *q); /* takes its sequence away; later it continues where it was */
@@ -162,10 +189,27 @@ void gen_request_free(struct request *q);                         /* NULL is all
 MUST_CHECK enum err_code gen_follow(struct gen *g, struct request *q, int seq, struct err *e);
 
 /* compose.c */
-MUST_CHECK enum err_code gen_compose(struct gen *g, struct err *e); /* g->row, g->want of the next step */
-void gen_fill_masks(struct gen *g);
+/* Puts the next step of g->now together: of all requests, or of some that write and whose steps are not under way; then
+ * there may be no rows. */
+MUST_CHECK enum err_code gen_compose(struct gen *g, struct err *e);
+/* Of g->now; runs while a GPU computes. of: the gen. */
+void gen_fill_masks(void *of);
+
+/* groups.c: steps of several groups under way */
+void gen_groups_open(struct gen *g); /* g->group[0] has the arrays */
+void gen_groups_close(struct gen *g);
+/* Begins steps until there are as many as may be; then what became of the first of them is known. *none: no step could
+ * begin, nor is one under way. */
+MUST_CHECK enum err_code gen_step_groups(struct gen *g, bool *none, struct err *e);
+/* Waits for the steps under way that have requests which were cancelled, or, with `all`, for all of them, and takes
+ * what they give. */
+MUST_CHECK enum err_code gen_land(struct gen *g, bool all, struct err *e);
+
+/* gen.c: g->now's step is done (why NULL), or was not: tokens, events, ends. An error if the run cannot go on. */
+MUST_CHECK enum err_code gen_take_step(struct gen *g, float ms, const struct err *why, struct err *e);
 
 /* probe.c: what a governor wants to know of an answer that might be */
+bool gen_probe_due(const struct gen *g); /* gen_start_probes() would start one */
 MUST_CHECK enum err_code gen_set_needs(const struct gen *g, struct request *q, struct err *e);
 bool gen_probe_fits(const struct gen *g, const struct request *q, const struct gen_order *o);
 void gen_order_probe(struct gen *g, struct request *q);

@@ -46,7 +46,7 @@ enum err_code gen_set_needs(const struct gen *g, struct request *q, struct err *
     if (q->needs.peek_tokens > g->draft_max)
         return err_set(e, ERR_UNSUPPORTED, "a probe of %d tokens needs as many draft rows, and there are %d",
                        q->needs.peek_tokens, g->draft_max);
-    if (q->needs.peek_tokens > 0 && (q->needs.peek_tokens >= g->rows_max || g->logits_max < 2))
+    if (q->needs.peek_tokens > 0 && (q->needs.peek_tokens >= g->group[0].rows_max || g->group[0].logits_max < 2))
         return err_set(e, ERR_UNSUPPORTED, "a probe of %d tokens does not fit in a step", q->needs.peek_tokens);
     return ERR_OK;
 }
@@ -147,6 +147,14 @@ static struct request *next_to_probe(const struct gen *g)
             first = q;
     }
     return first;
+}
+
+bool gen_probe_due(const struct gen *g)
+{
+    for (int spare = g->n_seq; spare < g->n_seq + g->n_spare; spare++)
+        if (g->at[spare] == NULL)
+            return next_to_probe(g) != NULL;
+    return false;
 }
 
 enum err_code gen_start_probes(struct gen *g, struct err *e)

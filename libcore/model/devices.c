@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* devices.c - the devices of a model, and which of them has which layers. */
+#include <assert.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -155,26 +156,61 @@ enum err_code model_open_devices(struct model *m, const struct model_opts *o, st
     return ERR_OK;
 }
 
-void model_begin(const struct model *m)
+void model_begin(const struct model *m, int lane)
 {
+    assert(lane == 0 || m->host == NULL);
     for (int i = 0; i < m->n_dev; i++)
-        dev_begin(m->part[i]);
+        if (lane == 0)
+            dev_begin(m->part[i]);
+        else
+            dev_begin_in(m->part[i], lane);
     if (m->host != NULL)
         dev_begin(m->host);
 }
 
-/* All of them end, also after one that failed. */
-enum err_code model_end(const struct model *m, struct err *e)
+enum ending { END, LAUNCH, LAND };
+
+/* All devices do it, also after one that failed. The last one is waited for first, as it has the answer, and only then
+ * the others know what became of their part. */
+static enum err_code each_ends(const struct model *m, enum ending how, int lane, struct err *e)
 {
     enum err_code code = ERR_OK;
+
+    for (int k = 0; k < m->n_dev; k++) {
+        const int i = how == LAND ? m->n_dev - 1 - k : k;
+        struct dev *d = m->part[i];
+        struct err why = { 0 };
+        const enum err_code mine = how == END      ? dev_end(d, &why)
+                                   : how == LAUNCH ? dev_launch(d, &why)
+                                                   : dev_land(d, lane, &why);
+
+        if (mine == ERR_OK || (code != ERR_OK && how != LAND))
+            continue;
+        code = err_copy(e, &why);
+        if (m->n_dev > 1)
+            code = err_wrap(e, "device %d of %d", i + 1, m->n_dev);
+    }
+    return code;
+}
+
+enum err_code model_end(const struct model *m, struct err *e)
+{
+    enum err_code code = each_ends(m, END, 0, e);
     struct err other;
 
-    for (int i = 0; i < m->n_dev; i++)
-        if (dev_end(m->part[i], code == ERR_OK ? e : &other) != ERR_OK && code == ERR_OK)
-            code = m->n_dev == 1 ? e->code : err_wrap(e, "device %d of %d", i + 1, m->n_dev);
     if (m->host != NULL && dev_end(m->host, code == ERR_OK ? e : &other) != ERR_OK && code == ERR_OK)
         code = e->code; /* experts could not be read */
     return code;
+}
+
+enum err_code model_launch(const struct model *m, struct err *e)
+{
+    return each_ends(m, LAUNCH, 0, e);
+}
+
+enum err_code model_land(const struct model *m, int lane, struct err *e)
+{
+    return each_ends(m, LAND, lane, e);
 }
 
 struct dev *model_dev(const struct model *m)

@@ -510,18 +510,19 @@ enum err_code model_forward(const struct model *m, struct state *s, const struct
                          .table_row = st->table_row,
                          .adapt = st->adapt };
 
-    model_begin(m);
+    model_begin(m, st->lane);
     may_stop(m, st->stop);
-    const bool whole = walk(&step, st, st->parts + 4 * (int64_t)st->rows->n_seq, piece_rows(m, st->rows->n));
+    const bool whole = walk(&step, st, st->parts + 4 * (int64_t)st->rows->n_seq,
+                            st->lane > 0 ? st->rows->n : piece_rows(m, st->rows->n));
     may_stop(m, NULL);
-    if (model_end(m, e) != ERR_OK)
+    if ((st->lane > 0 ? model_launch(m, e) : model_end(m, e)) != ERR_OK)
         return e->code;
     return whole ? ERR_OK : err_set(e, ERR_CANCEL, "interrupted");
 }
 
 /* The memory that a step of n rows of n_seq sequences takes in pieces of `most`; the first has all but one of the
  * others each, and ends where the context does. seq: room for twice as many. */
-static void measure_step(struct step *step, struct op_seq *seq, int n_seq, int n, int most, int n_pick)
+static void measure_step(struct step *step, struct op_seq *seq, int lane, int n_seq, int n, int most, int n_pick)
 {
     int64_t ctx = state_ctx(step->state), first = n - n_seq + 1;
     const struct op_rows r = { n, NULL, NULL, n_seq, seq };
@@ -533,18 +534,18 @@ static void measure_step(struct step *step, struct op_seq *seq, int n_seq, int n
         seq[i] = (struct op_seq){ .row = i == 0 ? 0 : (int)first + i - 1, .n = 1 };
     seq[0].n = (int)first;
     seq[0].pos = ctx > first ? ctx - first : 0;
-    model_begin(step->m);
+    model_begin(step->m, lane);
     (void)walk(step, &st, seq + n_seq, most);
 }
 
 /* Rows that are computed again take room by sequence. */
-static void measure_both(struct step *step, struct op_seq *seq, int n, int most, int n_pick)
+static void measure_both(struct step *step, struct op_seq *seq, int lane, int n, int most, int n_pick)
 {
     int n_seq = state_slots(step->state);
 
-    measure_step(step, seq, 1, n, most, n_pick);
+    measure_step(step, seq, lane, 1, n, most, n_pick);
     if (n_seq > 1 && n > 1 && state_log_rows(step->state) > 0)
-        measure_step(step, seq, n_seq < n ? n_seq : n, n, most, n_pick);
+        measure_step(step, seq, lane, n_seq < n ? n_seq : n, n, most, n_pick);
 }
 
 static void measure_all(const struct model *m, bool on)
@@ -555,23 +556,37 @@ static void measure_all(const struct model *m, bool on)
         dev_measure(m->host, on);
 }
 
-enum err_code model_reserve(const struct model *m, struct state *s, int rows, int logits, int adapt_rank, struct err *e)
+static enum err_code open_lanes(const struct model *m, int n, struct err *e)
+{
+    for (int i = 0; i < m->n_dev && n > 0; i++)
+        if (dev_lanes(m->part[i], n, e))
+            return e->code;
+    return ERR_OK;
+}
+
+enum err_code model_reserve(const struct model *m, struct state *s, const struct model_sizes *most, struct err *e)
 {
     /* Small steps may take more than large ones, as kernels share work otherwise; drafts make a piece longer. */
     enum { EACH = 64 };
-    const struct op_terms terms = { .max = 1, .floats = adapt_rank };
+    const int rows = most->rows, logits = most->logits, piece = piece_rows(m, rows);
+    const struct op_terms terms = { .max = 1, .floats = most->adapt_rank };
     const struct model_adapt adapt = { NULL, terms, terms };
-    struct step step = { .m = m, .state = s, .adapt = adapt_rank > 0 ? &adapt : NULL };
+    struct step step = { .m = m, .state = s, .adapt = most->adapt_rank > 0 ? &adapt : NULL };
     struct op_seq *seq = calloc(2 * (size_t)state_slots(s), sizeof *seq);
-    const int most = piece_rows(m, rows);
 
     if (seq == NULL)
         return err_nomem(e);
+    if (open_lanes(m, most->lanes, e)) {
+        free(seq);
+        return e->code;
+    }
     measure_all(m, true);
-    for (int n = 1; n < rows && (n < most || n <= 2 * EACH); n += n < EACH ? 1 : n)
-        measure_both(&step, seq, n, n, n < logits ? n : logits);
-    measure_both(&step, seq, rows, most, logits);
-    model_begin(m);
+    for (int n = 1; n < rows && (n < piece || n <= 2 * EACH); n += n < EACH ? 1 : n)
+        measure_both(&step, seq, 0, n, n, n < logits ? n : logits);
+    measure_both(&step, seq, 0, rows, piece, logits);
+    for (int lane = 1; lane <= most->lanes; lane++)
+        measure_both(&step, seq, lane, most->lane_rows, most->lane_rows, most->lane_logits);
+    model_begin(m, 0);
     model_replay_measure(&step);
     free(seq);
     measure_all(m, false);

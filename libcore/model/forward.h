@@ -65,17 +65,26 @@ struct model_step {
     const struct model_taps *taps;   /* NULL: none */
     const struct model_adapt *adapt; /* NULL: none */
     bool (*stop)(void);              /* run_opts.stop */
+    int lane; /* 0: when model_forward() returns, it is done; else it is under way (dev_launch()),
+               * and what it puts on the host is there after model_land() */
 };
 /* ERR_CANCEL: st->stop() was true; the recurrent blocks of the step's sequences are then undefined. */
 MUST_CHECK enum err_code model_forward(const struct model *m, struct state *s, const struct model_step *st,
                                        struct err *e);
+MUST_CHECK enum err_code model_land(const struct model *m, int lane, struct err *e);
 /* Removes the newest n rows of a sequence: n <= state_undoable(). If its recurrent layers have already applied them,
  * the base is copied and the remaining rows are computed again from their inputs, which gives the same bytes. */
 MUST_CHECK enum err_code model_undo(const struct model *m, struct state *s, int slot, int64_t n, struct err *e);
 /* Recurrent layers apply the rows that they only logged: before state_rec_read(). */
 MUST_CHECK enum err_code model_commit(const struct model *m, struct state *s, int slot, struct err *e);
-/* Reserves scratch for steps of up to `rows` rows, `logits` of them with logits, with adapters of up to adapt_rank
- * ranks in all for a row (0: none), and for undo. */
-MUST_CHECK enum err_code model_reserve(const struct model *m, struct state *s, int rows, int logits, int adapt_rank,
+/* The largest steps. */
+struct model_sizes {
+    int rows, logits; /* rows; those of them with logits */
+    int lanes;        /* there may be steps in lanes 1 .. lanes, not with experts on the host; 0: there are none */
+    int lane_rows, lane_logits;
+    int adapt_rank; /* ranks of a row's adapters in all; 0: none */
+};
+/* Reserves scratch for such steps, and for undo. */
+MUST_CHECK enum err_code model_reserve(const struct model *m, struct state *s, const struct model_sizes *most,
                                        struct err *e);
 #endif

@@ -155,9 +155,11 @@ void model_close_devices(struct model *m);
 /* The first device alone. */
 MUST_CHECK enum err_code model_one_dev(struct dev **out, const struct model_opts *o, struct err *e);
 MUST_CHECK enum err_code model_count_uses(struct model *m, struct err *e); /* room for them */
-/* A step begins, or ends, on all devices; the error names the one that failed. */
-void model_begin(const struct model *m);
+/* A step begins, or ends, on all devices; the error names the one that failed. One in lane 1 and on does not end, but
+ * is launched, and model_land() (forward.h) waits for it. */
+void model_begin(const struct model *m, int lane);
 MUST_CHECK enum err_code model_end(const struct model *m, struct err *e);
+MUST_CHECK enum err_code model_launch(const struct model *m, struct err *e);
 
 /* Finds and checks tensors; the first failure is kept in *e. */
 struct binder {

@@ -105,7 +105,7 @@ enum err_code model_commit(const struct model *m, struct state *s, int slot, str
 
     if (state_again(s, slot) == 0)
         return ERR_OK;
-    model_begin(m);
+    model_begin(m, 0);
     commit_rows(&step, slot);
     return model_end(m, e);
 }
@@ -118,7 +118,7 @@ enum err_code model_undo(const struct model *m, struct state *s, int slot, int64
         state_settle(s, slot, n);
         return ERR_OK;
     }
-    model_begin(m);
+    model_begin(m, 0);
     state_rewind(s, slot, n);
     commit_rows(&step, slot);
     return model_end(m, e);

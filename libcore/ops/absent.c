@@ -31,6 +31,7 @@ struct absent {
         size_t n;
     } lookup[LOOKUPS];      /* rows are read from them; the first is read first in a step */
     size_t step_rows, rows; /* bytes that the step so far has read of them; the most of a step */
+    int lanes;              /* of dev_lanes() */
 };
 
 static size_t pieces(size_t n)
@@ -139,10 +140,20 @@ static size_t moe_need(void *ctx, struct tensor y, struct tensor x, const struct
 
 /* ---- memory ---- */
 
+/* What a step has until it is done: its data, and, as reserve() counts it, rows that are read from the host. */
+static bool add_lanes(void *ctx, int n)
+{
+    struct absent *a = ctx;
+
+    for (; a->lanes < n; a->lanes++)
+        a->held += pieces(1 << 20);
+    return true;
+}
+
 static bool reserve(void *ctx)
 {
     struct absent *a = ctx;
-    size_t all = pieces(a->work) + (a->rows > 0 ? pieces(a->rows) : 0);
+    size_t all = pieces(a->work) + (a->rows > 0 ? pieces(a->rows) + (size_t)a->lanes * PIECE : 0);
 
     if (all > a->reserved) {
         a->held += all - a->reserved;
@@ -259,6 +270,7 @@ enum err_code dev_absent_open(struct dev_impl *out, struct err *e)
 {
     static const struct dev_table table = {
         .reserve = reserve,
+        .lanes = add_lanes,
         .embed_need = embed_need,
         .matmul_need = matmul_need,
         .attn_need = attn_need,

@@ -448,6 +448,33 @@ enum err_code dev_leave(struct dev *d, struct err *e)
     return ERR_OK;
 }
 
+enum err_code dev_lanes(struct dev *d, int n, struct err *e)
+{
+    if (d->impl.table->lanes == NULL || d->impl.table->lanes(d->impl.ctx, n))
+        return ERR_OK;
+    return err_set(e, ERR_NOMEM, "out of memory: %d steps under way on device %s", n, d->name);
+}
+
+void dev_begin_in(struct dev *d, int lane)
+{
+    if (d->impl.table->begin_in == NULL) {
+        dev_begin(d);
+        return;
+    }
+    d->used = 0;
+    d->impl.table->begin_in(d->impl.ctx, lane);
+}
+
+enum err_code dev_launch(struct dev *d, struct err *e)
+{
+    return d->impl.table->launch != NULL ? d->impl.table->launch(d->impl.ctx, e) : dev_end(d, e);
+}
+
+enum err_code dev_land(struct dev *d, int lane, struct err *e)
+{
+    return d->impl.table->land != NULL ? d->impl.table->land(d->impl.ctx, lane, e) : ERR_OK;
+}
+
 void *dev_scratch_bytes(struct dev *d, size_t n)
 {
     size_t at = d->used;

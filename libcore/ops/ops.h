@@ -245,6 +245,17 @@ MUST_CHECK enum err_code dev_end(struct dev *d, struct err *e); /* all work done
 /* Instead of dev_end() where nothing comes to the host: a device that records need not be done yet, and the next
  * dev_end() says what failed. What is asked for later comes after it. */
 MUST_CHECK enum err_code dev_leave(struct dev *d, struct err *e);
+/* Steps under way: a device that records may have several at once, which it computes one after the other, each in a
+ * lane of its own, where its data and what was fetched stay until it has landed. Lane 0 is that of dev_begin(). A step
+ * in lane 1 .. n is begun by dev_begin_in() and ended by dev_launch(): it is under way, and nothing of it waits for the
+ * host any more. dev_land() waits for it; dev_fetch()ed bytes are there then. Between the two the device takes other
+ * steps, of other lanes, and anything else: that comes after it. A device that computes at once has done all in
+ * dev_launch(), which then says what failed. */
+/* Lanes 1 .. n, to be measured like lane 0. ERR_NOMEM. */
+MUST_CHECK enum err_code dev_lanes(struct dev *d, int n, struct err *e);
+void dev_begin_in(struct dev *d, int lane);
+MUST_CHECK enum err_code dev_launch(struct dev *d, struct err *e);
+MUST_CHECK enum err_code dev_land(struct dev *d, int lane, struct err *e);
 struct tensor dev_scratch(struct dev *d, int64_t ne0, int64_t ne1); /* float rows, until release */
 void *dev_scratch_bytes(struct dev *d, size_t n);                   /* 64-byte aligned */
 size_t dev_mark(const struct dev *d);

@@ -113,6 +113,11 @@ struct dev_table {
     bool (*stopped)(void *c);
     enum err_code (*end)(void *c, struct err *e); /* NULL: nothing is left to do */
     void (*leave)(void *c);                       /* NULL: as end */
+    /* All NULL: it computes at once. */
+    bool (*lanes)(void *c, int n);       /* false: there is no memory */
+    void (*begin_in)(void *c, int lane); /* also while measuring */
+    enum err_code (*launch)(void *c, struct err *e);
+    enum err_code (*land)(void *c, int lane, struct err *e);
     void (*zero)(void *c, void *p, size_t n);
     void (*copy)(void *c, void *to, const void *from, size_t n);
     /* to: another device with this table. NULL: its memory is the host's, and `to` copies. */

@@ -206,10 +206,10 @@ const struct model_adapt *run_adapt_begin(struct run *r)
 
     if (max == 0)
         return NULL;
-    for (int s = 0; s < r->n_used; s++)
+    for (int s = 0; s < r->now->n_used; s++)
         for (int i = 0; i < r->seq[s].n; i++)
             put_list(a, a->which, a->scale, r->seq[s].row + i, r->seq[s].slot);
-    for (int i = 0; i < r->n_pick; i++) {
+    for (int i = 0; i < r->now->n_pick; i++) {
         memcpy(a->which_picked + i * max, a->which + r->pick[i] * max, (size_t)max * sizeof *a->which);
         memcpy(a->scale_picked + i * max, a->scale + r->pick[i] * max, (size_t)max * sizeof *a->scale);
     }

@@ -53,11 +53,28 @@ struct run_adapt {
     float *scale, *scale_picked;
 };
 
+/* A step: what was asked, and where the answer is. A step of all rows is number 0; those that are under way with others
+ * are number 1 and on (run_flights()), and have a part each of the arrays that it has whole. */
+struct run_asked {
+    int first_row, first_pick; /* of its part of [rows_max] and of [logits_max] */
+    int rows_max, logits_max;
+    int n_rows, n_used, n_pick; /* rows, sequences, rows of logits */
+    bool under_way;
+    bool digests;      /* were asked for: */
+    struct op_top top; /* for all its rows of logits */
+};
+
 struct run {
     struct model *m;
     struct state *state;
     int64_t ctx;
     int n_seq, rows_max, logits_max, draft_max;
+    int n_flights; /* 1: none but number 0 */
+    struct run_asked asked[1 + RUN_FLIGHTS_MAX];
+    struct run_asked *now;        /* the step in hand */
+    const struct run_asked *last; /* whose logits run_logits() has */
+    int n_under_way;
+    int *flight;        /* [n_seq] the step under way that has the sequence; 0: none has */
     bool (*stop)(void); /* run_opts */
     bool stop_keeps;
     int *draft; /* [n_seq] draft rows that are not settled */
@@ -65,8 +82,7 @@ struct run {
     struct run_cache cache;
     float *logits;                /* [logits_max][n_vocab] on the device, taken from the system as it is touched */
     float *fetched;               /* the same on the host; where the device is the host, the same memory */
-    bool *here;                   /* [rows_max] rows of the last step that have been fetched */
-    int n_pick;                   /* rows of logits of the last step */
+    bool *here;                   /* [rows_max] rows of logits that have been fetched */
     struct run_want_memory *want; /* NULL where the device is the host */
     size_t logits_bytes;
     /* For tests: [n_layer + 2][n][n_embd] the residual stream of the next step, the input of layer 0, the output of
@@ -85,7 +101,6 @@ struct run {
     int32_t *table_row;   /* [rows_max][model_table_rows()] */
     int *count;           /* [n_seq] first the rows of each sequence, later the place of its next row */
     int64_t *grow;        /* [n_seq] rows that each sequence would get, for state_kv_need() */
-    int n_rows, n_used;   /* rows and sequences of the last step */
     struct run_row *feed; /* for run_feed() */
     int type_k, type_v;   /* rows of quant_types[] */
 };
@@ -98,12 +113,19 @@ MUST_CHECK enum err_code run_want_open(struct run *r, struct err *e);
 void run_want_close(struct run *r);
 MUST_CHECK enum err_code run_want_check(const struct run *r, const struct run_row *rows, const struct logits_want *want,
                                         int n, struct err *e);
-/* What the step has to find in its r->n_pick rows of logits (NULL: nothing), and where it puts the answers: *digest on
+/* What the step in hand has to find in its rows of logits (NULL: nothing), and where it puts the answers: *digest on
  * the device, *answer on the host. want: in the order of the caller's rows, or NULL. masks is called now, or later by
  * the step. */
-struct op_top;
 const struct op_top *run_want_begin(struct run *r, const struct logits_want *want, run_masks *masks, void *ctx,
                                     void **digest, void **answer);
+
+/* flight.c */
+/* How many steps may be under way at once, and their parts of the arrays. */
+void run_flights_open(struct run *r, const struct run_opts *o);
+
+/* run.c: a step of r->asked[number] is done, or under way. An error has been dealt with. */
+MUST_CHECK enum err_code run_start(struct run *r, int number, const struct run_row *rows,
+                                   const struct logits_want *want, int n, run_masks *masks, void *ctx, struct err *e);
 
 /* taps.c */
 MUST_CHECK enum err_code run_taps_open(struct run *r, const struct run_opts *o, struct err *e);

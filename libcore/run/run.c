@@ -66,22 +66,25 @@ static enum err_code alloc_all(struct run *r, struct err *e)
     r->count = calloc((size_t)r->n_seq, sizeof *r->count);
     r->draft = calloc((size_t)r->n_seq, sizeof *r->draft);
     r->grow = calloc((size_t)r->n_seq, sizeof *r->grow);
+    r->flight = calloc((size_t)r->n_seq, sizeof *r->flight);
     r->feed = calloc(n, sizeof *r->feed);
     r->table_row = calloc(n, (size_t)(model_table_rows(r->m) + 1) * sizeof *r->table_row);
     if (r->logits == NULL || r->fetched == NULL || r->here == NULL || r->token == NULL || r->pos == NULL ||
         r->pick == NULL || r->logits_of == NULL || r->place == NULL || r->seq == NULL || r->count == NULL ||
-        r->draft == NULL || r->grow == NULL || r->feed == NULL || r->table_row == NULL)
+        r->draft == NULL || r->grow == NULL || r->flight == NULL || r->feed == NULL || r->table_row == NULL)
         return err_set(e, ERR_NOMEM, "out of memory: %zu MiB for logits of %d rows", r->logits_bytes >> 20,
                        r->logits_max);
     return ERR_OK;
 }
 
-static int logits_rows(const struct run_opts *o, int n_seq, int rows_max, int32_t n_vocab)
+/* A row for each sequence, also where steps under way share them. */
+static int logits_rows(const struct run_opts *o, int n_seq, int n_devs, int rows_max, int32_t n_vocab)
 {
     int64_t n = o->logits_max > 0 ? o->logits_max : LOGITS_BYTES / ((int64_t)n_vocab * (int64_t)sizeof(float));
+    const int64_t least = (int64_t)(n_seq + n_devs - 1) / n_devs * n_devs;
 
     n = n < 1 ? 1 : n;
-    n = o->logits_max == 0 && n < n_seq ? n_seq : n;
+    n = o->logits_max == 0 && n < least ? least : n;
     n = n > rows_max ? rows_max : n;
     return n > LOGITS_MOST ? LOGITS_MOST : (int)n;
 }
@@ -90,8 +93,11 @@ static int logits_rows(const struct run_opts *o, int n_seq, int rows_max, int32_
 static enum err_code put_meta_rows(struct run *r, int slot, struct err *e)
 {
     const struct arch_plan *p = model_plan(r->m);
+    struct run_asked *const now = r->now;
+    enum err_code code = ERR_OK;
 
-    for (int at = 0; at < p->n_meta;) {
+    r->now = &r->asked[0];
+    for (int at = 0; at < p->n_meta && code == ERR_OK;) {
         const int n = p->n_meta - at < r->rows_max ? p->n_meta - at : r->rows_max;
         const struct op_rows in = { n, r->token, r->pos, 1, r->seq };
 
@@ -100,17 +106,29 @@ static enum err_code put_meta_rows(struct run *r, int slot, struct err *e)
             r->token[i] = r->n_vocab + at + i;
             r->pos[i] = at + i;
         }
-        r->n_used = 1;
-        r->n_pick = 0;
+        r->now->n_used = 1;
+        r->now->n_pick = 0;
         const struct model_step st = { .rows = &in,
                                        .parts = r->seq + r->n_seq,
                                        .adapt = slot < r->n_seq ? run_adapt_begin(r) : NULL,
                                        .stop = r->stop };
-        if (model_forward(r->m, r->state, &st, e) != ERR_OK)
-            return e->code;
+        code = model_forward(r->m, r->state, &st, e);
         at += n;
     }
-    return ERR_OK;
+    r->now = now;
+    return code;
+}
+
+static enum err_code reserve_steps(const struct run *r, struct err *e)
+{
+    const struct model_sizes most = { .rows = r->rows_max,
+                                      .logits = r->logits_max,
+                                      .lanes = r->n_flights > 1 ? r->n_flights : 0,
+                                      .lane_rows = r->asked[1].rows_max,
+                                      .lane_logits = r->asked[1].logits_max,
+                                      .adapt_rank = r->adapt.rank };
+
+    return model_reserve(r->m, r->state, &most, e);
 }
 
 enum err_code run_open(struct run **out, struct model *m, const struct run_opts *o, struct err *e)
@@ -144,13 +162,13 @@ enum err_code run_open(struct run **out, struct model *m, const struct run_opts 
     r->rows_max = o->rows_max > 0 ? o->rows_max : rows_default(m, r->ctx);
     r->draft_max = o->draft_max;
     r->n_vocab = p->n_vocab;
-    r->logits_max = logits_rows(o, r->n_seq, r->rows_max, r->n_vocab);
+    r->logits_max = logits_rows(o, r->n_seq, model_n_devs(m), r->rows_max, r->n_vocab);
+    run_flights_open(r, o);
     r->type_k = so.type_k;
     r->type_v = so.type_v;
     const struct state_place place = model_place(m);
     if (state_open(&r->state, &place, p, &so, e) || alloc_all(r, e) || run_want_open(r, e) || run_taps_open(r, o, e) ||
-        run_cache_open(r, o->checkpoint_bytes, e) || run_adapt_open(r, o, e) ||
-        model_reserve(m, r->state, r->rows_max, r->logits_max, r->adapt.rank, e) ||
+        run_cache_open(r, o->checkpoint_bytes, e) || run_adapt_open(r, o, e) || reserve_steps(r, e) ||
         (p->n_meta > 0 && !model_is_dry(m) && put_meta_rows(r, r->n_seq, e))) {
         enum err_code code = e->code;
 
@@ -186,6 +204,7 @@ void run_close(struct run *r)
     free(r->table_row);
     free(r->draft);
     free(r->grow);
+    free(r->flight);
     free(r->feed);
     free(r);
 }
@@ -205,18 +224,20 @@ static enum err_code check_rows(struct run *r, const struct run_row *rows, int n
 {
     int n_logits = 0;
 
-    if (n < 1 || n > r->rows_max)
-        return err_set(e, ERR_ARG, "%d rows in a step is not in 1 .. %d", n, r->rows_max);
+    if (n < 1 || n > r->now->rows_max)
+        return err_set(e, ERR_ARG, "%d rows in a step is not in 1 .. %d", n, r->now->rows_max);
     for (int i = 0; i < n; i++)
         n_logits += rows[i].logits;
-    if (n_logits > r->logits_max)
-        return err_set(e, ERR_ARG, "logits of %d rows in a step: at most %d", n_logits, r->logits_max);
+    if (n_logits > r->now->logits_max)
+        return err_set(e, ERR_ARG, "logits of %d rows in a step: at most %d", n_logits, r->now->logits_max);
     memset(r->count, 0, (size_t)r->n_seq * sizeof *r->count);
     for (int i = 0; i < n; i++) {
         if (rows[i].token < 0 || rows[i].token >= r->n_vocab)
             return err_set(e, ERR_ARG, "token %d is not in the vocabulary of %d", (int)rows[i].token, (int)r->n_vocab);
         if (rows[i].seq < 0 || rows[i].seq >= r->n_seq)
             return err_set(e, ERR_ARG, "there is no sequence %d", rows[i].seq);
+        if (r->flight[rows[i].seq] > 0)
+            return err_set(e, ERR_ARG, "sequence %d is in a step that has not ended", rows[i].seq);
         r->count[rows[i].seq]++;
     }
     for (int q = 0; q < r->n_seq; q++)
@@ -291,7 +312,7 @@ static enum err_code check_drafts(struct run *r, const struct run_row *rows, int
 /* Sorts the rows by sequence, order kept, into r->token, r->pos, r->seq. Returns the sequences used. */
 static int sort_rows(struct run *r, const struct run_row *rows, int n)
 {
-    int n_used = 0, at = 0;
+    int *place = r->place + r->now->first_row, n_used = 0, at = 0;
 
     for (int q = 0; q < r->n_seq; q++) {
         int rows_of = r->count[q];
@@ -303,8 +324,8 @@ static int sort_rows(struct run *r, const struct run_row *rows, int n)
         at += rows_of;
     }
     for (int i = 0; i < n; i++) {
-        r->place[i] = r->count[rows[i].seq]++;
-        r->token[r->place[i]] = rows[i].token;
+        place[i] = r->count[rows[i].seq]++;
+        r->token[place[i]] = rows[i].token;
         r->draft[rows[i].seq] += rows[i].draft;
     }
     for (int s = 0; s < n_used; s++)
@@ -318,23 +339,26 @@ static int sort_rows(struct run *r, const struct run_row *rows, int n)
 /* The rows whose logits are wanted, as they are sorted. */
 static void pick_rows(struct run *r, const struct run_row *rows, int n)
 {
+    struct run_asked *a = r->now;
+    const int *place = r->place + a->first_row;
     int *at = r->pick + r->rows_max; /* of a sorted row in the list */
 
-    r->n_pick = 0;
+    a->n_pick = 0;
     for (int i = 0; i < n; i++)
-        at[r->place[i]] = rows[i].logits ? 0 : -1;
+        at[place[i]] = rows[i].logits ? 0 : -1;
     for (int i = 0; i < n; i++)
         if (at[i] == 0) {
-            at[i] = r->n_pick;
-            r->pick[r->n_pick++] = i;
+            at[i] = a->n_pick;
+            r->pick[a->n_pick++] = i;
         }
     for (int i = 0; i < n; i++)
-        r->logits_of[i] = at[r->place[i]];
+        r->logits_of[a->first_row + i] = at[place[i]];
 }
 
-enum err_code run_step_want(struct run *r, const struct run_row *rows, const struct logits_want *want, int n,
-                            run_masks *masks, void *ctx, struct err *e)
+enum err_code run_start(struct run *r, int number, const struct run_row *rows, const struct logits_want *want, int n,
+                        run_masks *masks, void *ctx, struct err *e)
 {
+    struct run_asked *a = r->now = &r->asked[number];
     void *digest = NULL, *answer = NULL;
 
     if (check_rows(r, rows, n, e) != ERR_OK || begin_adapted(r, rows, n, e) != ERR_OK ||
@@ -343,24 +367,25 @@ enum err_code run_step_want(struct run *r, const struct run_row *rows, const str
         return e->code;
     struct op_rows in = { n, r->token, r->pos, sort_rows(r, rows, n), r->seq };
     pick_rows(r, rows, n);
-    r->n_rows = n;
-    r->n_used = in.n_seq;
-    memset(r->here, 0, (size_t)n * sizeof *r->here);
+    a->n_rows = n;
+    a->n_used = in.n_seq;
+    memset(r->here + a->first_pick, 0, (size_t)a->n_pick * sizeof *r->here);
     const struct op_top *top = run_want_begin(r, want, masks, ctx, &digest, &answer);
     const struct model_step st = { .rows = &in,
                                    .pick = r->pick,
-                                   .n_pick = r->n_pick,
+                                   .n_pick = a->n_pick,
                                    .pick_here = r->pick + r->rows_max,
-                                   .logits = r->logits,
+                                   .logits = r->logits + (size_t)a->first_pick * (size_t)r->n_vocab,
                                    .top = top,
                                    .digest = digest,
                                    .answer = answer,
                                    .parts = r->seq + r->n_seq,
                                    .table_row = r->table_row,
                                    .hidden = r->hidden,
-                                   .taps = r->taps.n > 0 ? &r->taps : NULL,
+                                   .taps = number == 0 && r->taps.n > 0 ? &r->taps : NULL,
                                    .adapt = run_adapt_begin(r),
-                                   .stop = r->stop };
+                                   .stop = r->stop,
+                                   .lane = number };
     if (model_forward(r->m, r->state, &st, e) != ERR_OK) {
         for (int i = 0; e->code != ERR_DEVICE && i < in.n_seq; i++)
             run_cache_back(r, r->seq[i].slot);
@@ -369,7 +394,18 @@ enum err_code run_step_want(struct run *r, const struct run_row *rows, const str
     for (int i = 0; i < in.n_seq; i++)
         run_cache_append(r, r->seq[i].slot, run_pos(r, r->seq[i].slot) - r->seq[i].n, r->token + r->seq[i].row,
                          r->seq[i].n);
-    for (int i = 0; i < in.n_seq; i++)
+    return ERR_OK;
+}
+
+enum err_code run_step_want(struct run *r, const struct run_row *rows, const struct logits_want *want, int n,
+                            run_masks *masks, void *ctx, struct err *e)
+{
+    if (r->n_under_way > 0)
+        return err_set(e, ERR_ARG, "%d steps have not ended", r->n_under_way);
+    r->last = &r->asked[0];
+    if (run_start(r, 0, rows, want, n, masks, ctx, e))
+        return e->code;
+    for (int i = 0; i < r->last->n_used; i++)
         if (r->draft[r->seq[i].slot] == 0)
             run_cache_grown(r, r->seq[i].slot);
     return ERR_OK;
@@ -394,7 +430,7 @@ enum err_code run_step(struct run *r, const struct run_row *rows, int n, struct 
 
 const float *run_logits_last(struct run *r)
 {
-    return run_logits(r, r->n_rows - 1);
+    return run_logits(r, r->last->n_rows - 1);
 }
 
 /* Rows of one step of a feed: fewer when more of them want logits than a step may. */
@@ -503,6 +539,7 @@ void run_kv(const struct run *r, const char **k, const char **v)
 
 void run_clear(struct run *r, int seq)
 {
+    assert(r->flight[seq] == 0);
     r->draft[seq] = 0;
     state_clear(r->state, seq);
     run_cache_cut(r, seq, 0);

@@ -29,6 +29,7 @@ struct run_opts {
      * device for a drafter, for all rows of the last step. At most RUN_TAPS_MAX. */
     const int *tap_layers;
     int n_taps;
+    bool taps_skip; /* steps under way with others (run_step_begin()) keep no such rows; else there are no such steps */
     /* NULL, or called by any thread during a step (dev_may_stop()). If it returns true, the step ends with ERR_CANCEL,
      * and the sequences that had rows in it are empty. */
     bool (*stop)(void);
@@ -88,6 +89,29 @@ void run_settle(struct run *r, int seq, int keep);
 typedef void run_masks(void *ctx);
 MUST_CHECK enum err_code run_step_want(struct run *r, const struct run_row *rows, const struct logits_want *want, int n,
                                        run_masks *masks, void *ctx, struct err *e);
+/* ---- steps under way ----
+ *
+ * With several devices a step is on one of them at a time. So that the others have work, up to run_flights() steps of
+ * different sequences may be under way at once: a device has one while the device before it has the next.
+ * run_step_begin() does what run_step_want() does, but does not wait; run_step_end() does. The step that was begun
+ * first is done first. The rows have the bytes that they have in a step of all. Until its step has ended, a sequence
+ * can be in no other and nothing may be done with it; with others everything may be done but run_step_want(). Devices
+ * that compute at once (the CPU) have done a step when it has begun. */
+enum { RUN_FLIGHTS_MAX = 16 };
+/* 1: run_step_begin() is not there: one device or one sequence, hidden rows of each step (a drafter's steps would have
+ * to wait for all others), experts on the host (which are read once for all rows of a step). */
+int run_flights(const struct run *r);
+int run_flight_rows(const struct run *r);   /* rows in such a step, and */
+int run_flight_logits(const struct run *r); /* those of them with logits */
+/* number: 0 .. run_flights() - 1, none of a step that has not ended. Errors are those of run_step_want(); then no step
+ * is under way. */
+MUST_CHECK enum err_code run_step_begin(struct run *r, int number, const struct run_row *rows,
+                                        const struct logits_want *want, int n, run_masks *masks, void *ctx,
+                                        struct err *e);
+/* After it run_logits() and run_digest() are of this step, until another one ends or this number begins again. Errors
+ * are those of devices; the step's sequences are empty then, if the device goes on. */
+MUST_CHECK enum err_code run_step_end(struct run *r, int number, struct err *e);
+
 /* The digest of row i of the last step, valid until the next step. False: there is none, because the row wanted all of
  * its logits, or because the device's memory is the host's. Then use run_logits(), and apply the want's mask when
  * choosing. */

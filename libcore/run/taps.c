@@ -44,9 +44,17 @@ const struct model_taps *run_taps(const struct run *r)
     return &r->taps;
 }
 
+/* The last step, if it left any. */
+static const struct run_asked *tapped(const struct run *r)
+{
+    return r->taps.n > 0 && r->last == &r->asked[0] ? r->last : NULL;
+}
+
 int run_first_row(const struct run *r, int seq)
 {
-    for (int i = 0; i < r->n_used; i++)
+    const int n = tapped(r) != NULL ? tapped(r)->n_used : 0;
+
+    for (int i = 0; i < n; i++)
         if (r->seq[i].slot == seq)
             return r->seq[i].row;
     return -1;
@@ -61,7 +69,7 @@ bool run_tap(struct run *r, int tap, int i, float *out)
 {
     const size_t width = (size_t)model_plan(r->m)->n_embd;
 
-    if (tap < 0 || tap >= r->taps.n || i < 0 || i >= r->n_rows)
+    if (tap < 0 || tap >= r->taps.n || i < 0 || i >= run_tap_n(r))
         return false;
     const size_t row = (size_t)tap * (size_t)r->rows_max + (size_t)r->place[i];
     dev_copy(model_dev(r->m), out, r->taps.rows + row * width, width * sizeof *out);
@@ -70,7 +78,7 @@ bool run_tap(struct run *r, int tap, int i, float *out)
 
 int run_tap_n(const struct run *r)
 {
-    return r->n_rows;
+    return tapped(r) != NULL ? tapped(r)->n_rows : 0;
 }
 
 void run_tap_rows(const struct run *r, int tap, int row, int n, float *out)

@@ -23,7 +23,7 @@ enum err_code run_warm_up(struct run *r, struct err *e)
         if (run_step_want(r, &row, &want, 1, NULL, NULL, e))
             return e->code;
     run_clear(r, 0);
-    r->n_rows = 0;
+    r->asked[0].n_rows = 0;
     model_forget_uses(r->m);
     return ERR_OK;
 }
