@@ -262,7 +262,7 @@ struct cuda {
     unsigned char *ws; /* working memory of an operation, from its start to its end */
     size_t ws_cap, ws_need;
     struct tables *tab;
-    int *handed;  /* on the device: turns that are handed out (gemm/gemv_r1_fused.cu) */
+    int *handed;  /* on the device: strips that are handed out (gemm/gemv_r1_fused.cu) */
     float *added; /* on the device: a x of adapters, of one launch after the other (gemm/gemv_r1_added.cu) */
     int n_added;  /* how many are taken */
     PFN_cuTensorMapEncodeTiled_v12000 encode; /* of the driver, which is not linked */

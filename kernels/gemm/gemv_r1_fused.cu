@@ -3,6 +3,7 @@
  * kernel. An RMS norm runs in a kernel before it. */
 #include "kernels/gemm/gemm_r2_16.cuh"
 #include "kernels/gemm/gemv_r1_fused.cuh"
+#include "kernels/moe/gemv_pair.cuh"
 
 enum { PIECE = 16, PIECES = 4 }; /* elements of a lane that are read before the inputs are there */
 
@@ -102,8 +103,7 @@ __global__ void __launch_bounds__(MODE == IN_NORM || MODE == IN_READY ? THREADS 
     } else if constexpr (ONCE) {
         strips_once<TYPE, MODE, EIGHT>(f, c, at, s, none);
     } else {
-        prefetch(at.w + (uint64_t)(unsigned)(first_turn(c) * STRIP) * at.row_bytes,
-                 min(at.here - first_turn(c) * STRIP, 4 * STRIP) * (int)at.row_bytes, threadIdx.x, blockDim.x);
+        prefetch(at.w, min(at.here, 4 * STRIP) * (int)at.row_bytes, threadIdx.x, blockDim.x);
         strips_times<TYPE, MODE, EIGHT>(f, c, at, s, none);
     }
 }
@@ -143,7 +143,7 @@ struct input_args {
     float *floats;
     uint8_t *rounded;
     int64_t x_stride, z_stride, floats_stride;
-    int *handed; /* a norm's row sets it to 0: struct cut */
+    int *handed; /* a norm's row sets it to 0: r1_large() */
 };
 
 /* grid: 1, rows. A norm's first pass, of its weights, only brings the instructions. */
@@ -234,13 +234,95 @@ template <int MODE>
 static void launch_either(struct cuda *c, const struct fused_args *f, const cut &a, int type, dim3 grid, int threads,
                           size_t smem)
 {
-    if (f->a.eight)
-        launch_matvec<MODE, true>(c, f, a, type, grid, threads, smem);
-    else
-        launch_matvec<MODE, false>(c, f, a, type, grid, threads, smem);
+    (f->a.eight ? launch_matvec<MODE, true> : launch_matvec<MODE, false>)(c, f, a, type, grid, threads, smem);
 }
 
-enum { TURNS_LEAST = 8 };
+enum { TURNS_LEAST = 8, MOST_STAGES = 8, LARGE_SMEM = 4 << 10 /* beside what is counted */ };
+
+/* One large matrix, such as the output head. It is bound by how many bytes are under way, so bulk copies fill a ring of
+ * n_stages in shared memory for each warp, at most a row's segments. Warps wait for no other. handed counts strips that
+ * were given to whoever asked, after two of each warp: even shares would end when the slowest multiprocessor does. */
+template <int TYPE, bool EIGHT>
+__global__ void __launch_bounds__(WARPS * 32, 1)
+    r1_large(const __grid_constant__ CUtensorMap box, const __grid_constant__ mv_args a, int n_stages, int *handed)
+{
+    typedef stage_of<TYPE> S;
+    extern __shared__ __align__(BOX_ALIGN) uint8_t large[]; /* the activations; of each warp values and stages */
+    __shared__ uint64_t bar, full[WARPS][MOST_STAGES];
+    __shared__ near_tables tables;
+    const mv_job &job = a.job[0];
+    const int warp = threadIdx.x / 32, lane = threadIdx.x & 31, all = (int)(gridDim.x * blockDim.x / 32);
+    const int segments = row_segments(a.k), strips = (job.n_rows + STRIP - 1) / STRIP, scales = find_scales(a.k);
+    uint8_t *own = large + rows_room(1, a.k) + warp * (V_BYTES + n_stages * S::SIZE);
+    room r = { large, own + V_BYTES, NULL, (float *)own, &bar, 0 };
+    const lane_own<TYPE> o = find_own<TYPE, EIGHT>(r.x, r.v);
+    const lane_rows rows = find_lane_rows<TYPE>((int)job.row_bytes);
+    const uint32_t stages = found_at(r.stage), bars = found_at(full[warp]);
+    const auto ask = [&](int stage, int strip, int segment) {
+        if (strip < strips)
+            bring_stage<TYPE>(stages + stage * S::SIZE, rows.how, &box, job.w, 0, rows.row_bytes, 0, strip * STRIP,
+                              segment, bars + stage * 8);
+    };
+    int strip = warp * (int)gridDim.x + (int)blockIdx.x, after = strip + all, stage = 0, phase = 0;
+    let_next_begin();
+    bring_tables<TYPE>(tables, a.tab);
+    if (lane < n_stages)
+        bar_init(full[warp] + lane, 1);
+    if (threadIdx.x == 0)
+        bar_init(&bar, 1);
+    bar_init_done();
+    __syncthreads();
+    for (int i = 0; i < n_stages; i++)
+        ask(i, strip, i);
+    only_wait_for_inputs();
+    if (warp == 0)
+        fetch_row(r, a.x, a.k);
+    row_there(r);
+    while (strip < strips) {
+        const int taken = lane == 0 ? atomicAdd(handed, 1) : 0, row = strip * STRIP + lane;
+        float sum = 0.0f;
+#pragma unroll 1
+        for (int q = 0, ahead = n_stages; q < segments; q++, ahead++) {
+            bar_wait(bars + stage * 8, phase);
+            sum = __fadd_rn(
+                sum, segment_times<TYPE, EIGHT, false>(r.stage + stage * S::SIZE, rows, q, o, a.k, scales, r, &tables));
+            proxy_fence(); /* what was just read is written over by a copy */
+            __syncwarp();
+            ask(stage, ahead < segments ? strip : after, ahead < segments ? ahead : ahead - segments);
+            stage = stage + 1 < n_stages ? stage + 1 : 0;
+            phase ^= stage == 0;
+        }
+        if (lane < STRIP && row < job.n_rows)
+            job.y[row] = sum;
+        strip = after;
+        after = 2 * all + __shfl_sync(0xffffffffu, taken, 0);
+    }
+}
+
+template <int TYPE> static bool launch_r1_large(struct cuda *c, const mv_args &a)
+{
+    typedef stage_of<TYPE> S;
+    const mv_job &j = a.job[0];
+    const int how = rows_come(S::BYTES, j.row_bytes), most = min(row_segments(a.k), (int)MOST_STAGES);
+    const int row = rows_room(1, a.k), smem = cuda_attn_smem(c) - LARGE_SMEM - row;
+    const int warps = smem < WARPS * (V_BYTES + 2 * (int)S::SIZE) ? WARPS / 2 : (int)WARPS;
+    const int stages = min((smem / warps - V_BYTES) / (int)S::SIZE, most);
+    CUtensorMap box = {};
+    if (how == ROWS_WHOLE || (how == ROWS_LOOSE && j.n_rows % STRIP != 0) || (uintptr_t)j.w % 16 != 0 || stages < 2)
+        return false; /* not such a shape */
+    if (how == ROWS_BOXED)
+        make_box<TYPE>(c, &box, j.w, j.row_bytes, (int64_t)j.n_rows * j.row_bytes, j.n_rows);
+    launch_early(c, "r1_large", a.eight ? r1_large<TYPE, true> : r1_large<TYPE, false>, dim3((unsigned)c->sms),
+                 (unsigned)warps * 32, (size_t)(row + warps * (V_BYTES + stages * S::SIZE)), box, a, stages, c->handed);
+    return true;
+}
+
+static bool matvec_large(struct cuda *c, const struct mv_args &a)
+{
+#define X(name) (a.job[0].type == QUANT_##name && launch_r1_large<QUANT_##name>(c, a)) ||
+    return GEMM_COMMON(X) false;
+#undef X
+}
 
 /* What adapters add to the jobs of this launch, with blocks of `threads` threads; false: nothing. */
 static bool find_added(struct cuda *c, struct added_args *a, const struct fused_args *f, const struct fused_added *from,
@@ -312,10 +394,9 @@ static void one_format(struct cuda *c, struct fused_args *f, int type, bool begu
     cut_warps(&a, threads / 32);
     a.dx_at = x_pairs(f->a.k) * X_PAIR;
     a.floats &= !ready;
-    if (f->mode == IN_READY && !added && f->a.n == 1 && !begun && a.strips >= TURNS_LEAST * a.each * a.sets) {
-        a.handed = c->handed;
-        a.strips = (int)ceil_div(rows, STRIP);
-    }
+    if (f->mode == IN_READY && !added && f->a.n == 1 && !begun && a.strips >= TURNS_LEAST * a.each * a.sets &&
+        f->res == NULL && matvec_large(c, f->a))
+        return;
     if (!ready)
         a.x_bytes = (int)x_row_bytes(f->a.k);
     const size_t smem = a.x_bytes + (a.floats ? f->a.k * sizeof(float) : 0) +
@@ -327,14 +408,11 @@ static void one_format(struct cuda *c, struct fused_args *f, int type, bool begu
         cuda_launch_added(c, f, a, add, type, once, blocks, threads, smem);
         return;
     }
-    if (f->mode == IN_NORM)
-        launch_either<IN_NORM>(c, f, a, type, blocks, threads, smem);
-    else if (f->mode == IN_READY)
-        launch_either<IN_READY>(c, f, a, type, blocks, threads, smem);
-    else if (f->mode == IN_ROUNDED)
-        launch_either<IN_ROUNDED>(c, f, a, type, blocks, threads, smem);
-    else
-        launch_either<IN_PLAIN>(c, f, a, type, blocks, threads, smem);
+    const auto launch = f->mode == IN_NORM      ? launch_either<IN_NORM>
+                        : f->mode == IN_READY   ? launch_either<IN_READY>
+                        : f->mode == IN_ROUNDED ? launch_either<IN_ROUNDED>
+                                                : launch_either<IN_PLAIN>;
+    launch(c, f, a, type, blocks, threads, smem);
 }
 
 /* Threads that share a row's sum are at most 16, a segment each; only rows that come rounded are longer. */

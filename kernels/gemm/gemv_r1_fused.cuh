@@ -85,16 +85,13 @@ static __device__ __forceinline__ void make_input(const ARGS &f, int k, bool eig
 
 /* How a launch is cut: how many strips of a job a block has (of type f32: a row a warp; beside others: one strip). Its
  * warps are `sets`, each of which has all blocks of a strip: `set` and `first`, the first block, of each warp, then
- * every `step`. A warp takes `each` strips between barriers, a set's are `sets` apart: a turn. handed: blocks have
- * turns of a single job, two each, then as they come, by this counter: where there are many, even shares end when the
- * slowest multiprocessor does. */
+ * every `step`. A warp takes `each` strips between barriers, a set's are `sets` apart: a turn. */
 struct cut {
     int type; /* of jobs that are neither floats nor beside others */
     int blocks, strips, segments, sets, step, each;
     int lane_bits;              /* of the threads that share a row's sum */
     int x_bytes, floats, dx_at; /* of shared memory, before the values; floats 0: nobody wants them; where dx is */
     uint8_t set[MOST_THREADS / 32], first[MOST_THREADS / 32];
-    int *handed;
 };
 
 /* Rows of a block. */
@@ -112,18 +109,17 @@ struct where {
 
 static __device__ __forceinline__ where find_rows(const fused_args &f, const cut &c, int block)
 {
-    const int b = c.handed != NULL ? 0 : block;
     where at;
     int j = 0;
 
-    while (j + 1 < f.a.n && b >= f.a.job[j + 1].block)
+    while (j + 1 < f.a.n && block >= f.a.job[j + 1].block)
         j++;
     const mv_job &job = f.a.job[j];
     int rows = job_rows(job.type, c.type, c.strips);
     at.job = j;
     at.type = job.type;
     at.row_bytes = (uint32_t)job.row_bytes;
-    at.r0 = (b - job.block) * rows;
+    at.r0 = (block - job.block) * rows;
     at.here = max(min(job.n_rows - at.r0, rows), 0);
     at.w = job.w + at.r0 * job.row_bytes;
     return at;
@@ -183,12 +179,6 @@ struct turn {
     int s0, block, strip;
 };
 
-/* Where the first turn of a block begins. */
-static __device__ __forceinline__ int first_turn(const cut &c)
-{
-    return c.handed != NULL ? (int)blockIdx.x * c.each * c.sets : 0;
-}
-
 /* Strips of a warp; MODE: IN_READY, IN_ROUNDED, or IN_PLAIN for all others. One loop, whose first turn only reads
  * ahead: what a short launch waits for is mostly instructions that come for the first time, of which each costs some 15
  * ns. */
@@ -200,14 +190,11 @@ static __device__ __forceinline__ void strips_times(const fused_args &f, const c
     const int warp = threadIdx.x / 32, first = c.first[warp], set = c.set[warp], units = f.a.k / 32;
     const int strips = (at.here + STRIP - 1) / STRIP, blocks = 2 * c.segments, row = threadIdx.x >> c.lane_bits;
     const int part = threadIdx.x & ((1 << c.lane_bits) - 1), many = c.each * c.sets;
-    const bool takes = MODE == IN_READY && c.handed != NULL && threadIdx.x == 0;
-    __shared__ int given;
     strip<TYPE> now, then;
     strip_x<TYPE> x;
-    turn t = { first_turn(c), 0, 0 };
+    turn t = { 0, 0, 0 };
     float res = 0.0f;
-    int loaded = -1, taken = 0; /* the block that x is of; number of the turn after the next */
-    int after = t.s0 + (c.handed != NULL ? c.blocks * many : many);
+    int loaded = -1; /* the block that x is of */
 
 #pragma unroll 1
     for (bool begun = false;; begun = true) {
@@ -217,7 +204,7 @@ static __device__ __forceinline__ void strips_times(const fused_args &f, const c
             n.block += c.step;
             if (n.block >= blocks) {
                 n.block = 0;
-                n.s0 = after;
+                n.s0 += many;
             }
         }
         const int mine = n.s0 + n.strip * c.sets + set, block = n.block + first;
@@ -241,8 +228,6 @@ static __device__ __forceinline__ void strips_times(const fused_args &f, const c
         if (AHEAD)
             now = then;
         if (begun && n.s0 != t.s0) {
-            if (takes)
-                given = taken;
             __syncthreads();
             if ((int)(threadIdx.x & ~31u) >> c.lane_bits < many * STRIP) { /* a warp's threads go together */
                 const float sum = row_sum(s.values + row / STRIP * c.segments * V_SEGMENT + row % STRIP * V_PITCH,
@@ -255,11 +240,8 @@ static __device__ __forceinline__ void strips_times(const fused_args &f, const c
             }
             if (n.s0 >= strips)
                 return;
-            after = c.handed != NULL ? (2 * c.blocks + given) * many : n.s0 + many;
             __syncthreads();
         }
-        if (takes && (!begun || n.s0 != t.s0))
-            taken = atomicAdd(c.handed, 1);
         if (!begun || n.s0 != t.s0)
             res = part == 0 ? residual(f, at, n.s0 * STRIP + row) : 0.0f;
         t = n;

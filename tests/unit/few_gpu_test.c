@@ -220,7 +220,7 @@ static void inputs(void **state)
 {
     enum { F32 = QUANT_f32, Q8 = QUANT_q8_0, Q4 = QUANT_q4_k, Q5 = QUANT_q5_k };
     enum {
-        HANDED = 150001 /* one activation row: blocks get uneven shares of the weight rows */,
+        HANDED = 150001 /* one activation row: from here on warps get uneven shares of the weight rows */,
         MANY = 50000 /* several activation rows: from here on each warp has its own strips */
     };
     static const struct input_shape shapes[] = {
@@ -243,9 +243,14 @@ static void inputs(void **state)
         { 4096, true, 1, { Q4 }, { 2000 } },
         { 4096, true, 1, { QUANT_q6_k }, { 1999 } },
         { 2048, true, 1, { Q4 }, { HANDED } },
-        { 768, true, 1, { Q4 }, { 150003 } },           /* half of a segment; two strips at once */
-        { 512, true, 1, { QUANT_iq4_xs }, { 150017 } }, /* of the last two strips one row */
-        { 2048, true, 1, { QUANT_q6_k }, { 50003 } },   /* one strip, and pieces that begin within 16 bytes */
+        { 2048, true, 1, { QUANT_q6_k }, { HANDED } },       /* pieces that begin within 16 bytes */
+        { 3328, true, 1, { Q5 }, { HANDED } },               /* more segments than stages, half of one */
+        { 1376, true, 1, { Q8 }, { HANDED + 15 } },          /* rows that begin within 16 bytes, a part of a block */
+        { 1280, true, 1, { QUANT_iq3_s }, { HANDED + 15 } }, /* the same with tables */
+        { 1280, true, 1, { QUANT_iq3_s }, { HANDED } },      /* its last strip is not whole: even shares */
+        { 768, true, 1, { Q4 }, { 150003 } },                /* half of a segment; two strips at once */
+        { 512, true, 1, { QUANT_iq4_xs }, { 150017 } },      /* of the last two strips one row */
+        { 2048, true, 1, { QUANT_q6_k }, { 50003 } },        /* one strip, and pieces that begin within 16 bytes */
         { 1280, true, 1, { Q8 }, { 70001 } },
     };
 
@@ -260,7 +265,8 @@ static void inputs(void **state)
             char what[100];
 
             rows_of(&r, &splits[j]);
-            if ((s->rows[0] == HANDED ? j > 0 : s->rows[0] >= MANY && (r.r.n == 1 || r.r.n > 32)) || !test_mine())
+            const bool handed = s->rows[0] >= HANDED && s->k > 1024, many = s->rows[0] >= MANY;
+            if ((handed ? j > 0 : many && (r.r.n == 1 || r.r.n > 32)) || !test_mine())
                 continue;
             in.x = take_rows(s->k, r.r.n, false);
             in.in = take_rows(s->k, r.r.n, true);
