@@ -26,7 +26,7 @@ static enum err_code make_key(const struct calibration_job *j, struct both_side 
         return err_nomem(e);
     (void)snprintf(text, sizeof text, "%d n %" PRId64 " kv %.40s acts %d on %.40s loops %d", (int)s->thinks,
                    o->predict_max, o->model.kv != NULL ? o->model.kv : "", (int)o->model.acts,
-                   cli_open_device(&o->model), o->reason.loops);
+                   cli_open_device_kind(&o->model), o->reason.loops);
     h = io_hash(h + (s == &s->of->side[1] ? j->beside_hash : 0), text, strlen(text));
     h = io_hash(h, item, strlen(item));
     s->key = io_hash(h, s->asked->prompt.v, (size_t)s->asked->prompt.n * sizeof *s->asked->prompt.v);

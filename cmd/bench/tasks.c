@@ -325,7 +325,7 @@ static enum err_code make_settings(struct tasks *ts, struct err *e)
         snprintf(buf, room, "greedy");
     n = strlen(buf);
     snprintf(buf + n, room - n, " kv=%.40s acts=%s device=%.20s", o->model.kv ? o->model.kv : "default",
-             quant_acts_name((enum quant_acts_type)o->model.acts), cli_open_device(&o->model));
+             quant_acts_name((enum quant_acts_type)o->model.acts), cli_open_device_kind(&o->model));
     cli_bench_reason_settings(ts, buf, room);
     if (ts->b->calibration != NULL) {
         if (cli_hash_file(&h, o->calibration, e))

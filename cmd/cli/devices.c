@@ -84,6 +84,16 @@ const char *cli_open_device(const struct cli_model_opts *o)
     return sizes > 0 || f->mode == CLI_MODE_NONE ? "cuda" : "cpu";
 }
 
+const char *cli_open_device_kind(const struct cli_model_opts *o)
+{
+    const char *names = cli_open_device(o);
+    const size_t n = strcspn(names, ",");
+    char first[256];
+
+    snprintf(first, sizeof first, "%.*s", (int)n, names);
+    return strcmp(first, "cuda:all") == 0 || strcmp(first, "cuda:0") == 0 ? "cuda" : kept(first);
+}
+
 bool cli_open_on_cpu(const struct cli_model_opts *o)
 {
     const char *name = cli_open_device(o);

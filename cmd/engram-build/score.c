@@ -51,7 +51,7 @@ static uint64_t heard_key(const struct build_options *o, const struct cli_opened
 
     (void)snprintf(text, sizeof text, "%s %lld %lld %d kv %.64s on %.64s", CHIMERE_VERSION, (long long)w->ctx_tokens,
                    (long long)w->stride_tokens, (int)w->bos, o->model.kv != NULL ? o->model.kv : "",
-                   cli_open_device(&o->model));
+                   cli_open_device_kind(&o->model));
     key = io_hash(io_hash(0, text, strlen(text)), fixed, sizeof fixed);
     for (size_t i = 0; i < h->n_texts; i++)
         key = io_hash(key + 1, h->text[i].token, (size_t)h->text[i].n * sizeof *h->text[i].token);

@@ -453,7 +453,7 @@ enum err_code cli_cache_open(struct cli_cache **out, const char *dir, int64_t by
     run_kv(r, &k, &v);
     (void)snprintf(c->made, sizeof c->made, "%s, model %016" PRIx64 ", acts %d, kv %s %s, %.32s", CHIMERE_VERSION,
                    model_fingerprint(model->model), model->o.acts, k != NULL ? k : "-", v != NULL ? v : "-",
-                   cli_open_device(&model->o));
+                   cli_open_device_kind(&model->o));
     for (char *p = c->made; *p != '\0'; p++) /* it stands in a JSON string */
         if (*p == '"' || *p == '\\' || (unsigned char)*p < ' ')
             *p = '.';

@@ -38,7 +38,7 @@ static enum err_code hash_options(uint64_t *h, const struct cli_made_with_opts *
                    (double)s->repeat_penalty, (double)s->presence_penalty, (double)s->frequency_penalty,
                    s->penalty_last_n, (double)s->dry_multiplier, (double)s->dry_base, s->dry_allowed_length,
                    s->dry_last_n, o->ctx_tokens, o->predict_max, m->kv != NULL ? m->kv : "",
-                   quant_acts_name((enum quant_acts_type)m->acts), cli_open_device(m));
+                   quant_acts_name((enum quant_acts_type)m->acts), cli_open_device_kind(m));
     *h = io_hash(cli_hash_text(0, text), s->dry_breakers, s->n_dry_breakers * sizeof *s->dry_breakers);
     *h = cli_hash_text(cli_hash_text(*h, o->parser) + 1, o->name);
     *h = hash_reason(*h + !o->reason->loops, o->reason);

@@ -21,6 +21,20 @@ more() # MESSAGES: with the answer and another question
     jq -c --argjson m "$1" '$m + [.body.choices[0].message, {role: "user", content: "And 12 + 30?"}]' out
 }
 
+@test "several devices find what one has kept, and the other way round" {
+    first=$(conversation one)
+    answer dir "$first" --device cpu,cpu --split rows
+    second=$(more "$first")
+    answer none "$second" && want=$(jq -c '[.body.choices, .body.system_fingerprint]' out)
+    for device in cpu cpu,cpu cpu,cpu,cpu; do
+        cp -r dir copy
+        answer copy "$second" --device $device
+        [ "$(cached)" -ge 40 ]
+        [ "$(jq -c '[.body.choices, .body.system_fingerprint]' out)" = "$want" ]
+        rm -r copy
+    done
+}
+
 @test "conversations outlast the server: cached tokens, the same answer, one file" {
     first=$(conversation one)
     answer dir "$first"
