@@ -68,6 +68,8 @@ const char *cli_open_device(const struct cli_model_opts *o)
         for (const char *at = o->device; *at != '\0'; at += *at == ',') {
             const size_t n = strcspn(at, ",");
 
+            if (n == 0)
+                cli_usage("--device %s: a name is missing", o->device);
             add_name(out, at, n);
             at += n;
             if (*at == ',' && at[1] == '\0')
@@ -193,6 +195,33 @@ bool cli_devices_rows(const struct cli_model_opts *o)
     return (o->split != NULL && strcmp(o->split, "rows") == 0) || mode == CLI_MODE_ROW || mode == CLI_MODE_TENSOR;
 }
 
+static const char *mode_name(void)
+{
+    static const char *const names[] = { "none", "layer", "row", "tensor" };
+
+    return names[cli_devices_foreign.mode];
+}
+
+/* llama.cpp's --split-mode says something else than --split. */
+static bool modes_differ(const struct cli_model_opts *o)
+{
+    const int mode = cli_devices_foreign.mode;
+    const bool rows = o->split != NULL && strcmp(o->split, "rows") == 0;
+
+    return o->split != NULL && mode >= 0 && rows != (mode == CLI_MODE_ROW || mode == CLI_MODE_TENSOR);
+}
+
+/* A --split of the environment or a file that does not fit what was typed is ignored. */
+static void leave_split_aside(const struct cli *cli, const struct cli_model_opts *o)
+{
+    const char *names = cli_open_device(o);
+    const int n = cli_devices_shares(o, NULL);
+
+    if (modes_differ(o) || (cli_devices_rows(o) && !cli_open_on_cpu(o)) ||
+        (n > 0 && strcmp(names, "cuda:all") != 0 && n != count_parts(names)))
+        cli_leave_aside(cli, "split");
+}
+
 /* How a model is shared among devices. */
 static void check_split(const struct cli_model_opts *o, int n_dev)
 {
@@ -205,8 +234,9 @@ static void check_split(const struct cli_model_opts *o, int n_dev)
                   mode == CLI_MODE_ROW      ? "--split-mode (-sm) row"
                   : mode == CLI_MODE_TENSOR ? "--split-mode (-sm) tensor"
                                             : "--split rows");
-    if (cli_devices_rows(o) && n > 0)
-        cli_usage("--split %s: shares are of layers, not with --split-mode (-sm)", how);
+    if (modes_differ(o))
+        cli_usage("--split %s: %snot with --split-mode (-sm) %s", how, n > 0 ? "shares are of layers, " : "",
+                  mode_name());
     if (strcmp(how, "rows") == 0)
         return;
     if (strcmp(how, "layers") == 0 || strcmp(how, "auto") == 0)
@@ -237,6 +267,8 @@ void cli_open_check(const struct cli *cli, const struct cli_model_opts *o)
         cli_leave_aside(cli, cli_typed(cli, "vram") ? "device" : "vram");
     if (o->vram != NULL && cli_open_on_cpu(o))
         cli_usage("--vram limits a GPU's memory: not with --device %s", cli_open_device(o));
+    if (o->split != NULL && !cli_typed(cli, "split"))
+        leave_split_aside(cli, o);
     const char *names = cli_open_device(o);
 
     if (model_device_name(names, &e))

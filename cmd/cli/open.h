@@ -47,7 +47,7 @@ void cli_open_check(const struct cli *cli, const struct cli_model_opts *o);
 /* The device that is meant, or the devices with commas between them: --device, whose names may be those of llama.cpp;
  * else GPUs if --vram or --split speak of some, else "cpu". Lives as long as the program. */
 const char *cli_open_device(const struct cli_model_opts *o);
-/* For what is kept with answers: the same text for devices that give the same bytes. One name, however many there are. */
+/* For what is kept with answers: the same text for devices that give the same bytes, one name for several. */
 const char *cli_open_device_kind(const struct cli_model_opts *o);
 /* It is the processor, also several times. */
 bool cli_open_on_cpu(const struct cli_model_opts *o);

@@ -82,7 +82,9 @@ exact='(.total_bytes == .fixed_bytes + .device_weight_bytes + .kv_bytes + .state
     fails 2 "GPUs have no exchange inside layers yet" chimere-run --device cuda:0,cuda:1 --split rows -p x
     fails 2 "GPUs have no exchange inside layers yet" chimere-run --device cuda:0,cuda:1 -sm tensor -p x
     fails 2 "of one kind" chimere-run --device cpu,cuda -p x
-    fails 2 "a name is missing" chimere-run --device cpu, -p x
+    for names in cpu, ,cpu ,,cpu cpu,,cpu ,; do
+        fails 2 "a name is missing" chimere-run --device $names -p x
+    done
     fails 2 "can be cut in 8 ranges at most" chimere-run --device cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu,cpu -p x
     fails 2 "training takes one device" chimere-draft-train lora --device cpu,cpu -m "$CHIMERE_MODEL" -o a.gguf x
     chimere-run --device cuda:1,cuda:1 -p x > out 2> err || true
@@ -113,6 +115,14 @@ exact='(.total_bytes == .fixed_bytes + .device_weight_bytes + .kv_bytes + .state
     grep -q 'a part of every layer on cpu: ' err
     fails 2 "3 devices cannot share every layer: layer 3 has 2 heads" chimere-run --device cpu,cpu,cpu --split rows -p x
     fails 2 "not with --split-mode" chimere-run --device cpu,cpu --split 1,1 -sm row -p x
+    fails 2 "--split layers: not with --split-mode (-sm) row" chimere-run --device cpu,cpu --split layers -sm row -p x
+    fails 2 "--split rows: not with --split-mode (-sm) layer" chimere-run --device cpu,cpu -sm layer --split rows -p x
+    # a --split from elsewhere is ignored where it does not fit what was typed
+    chimere-run -p "Name a colour." -n 8 > one
+    for split in rows 1,1; do
+        CHIMERE_OPTS="--split $split --device cpu,cpu" chimere-run -p "Name a colour." -n 8 --device check:cpu | cmp - one
+    done
+    CHIMERE_OPTS="--split 1,1 --device cpu,cpu" chimere-run -p "Name a colour." -n 8 -sm row | cmp - one
 }
 
 @test "a plan estimates the speed from bytes and bandwidths, assumed ones until they are measured" {
