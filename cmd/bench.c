@@ -224,7 +224,7 @@ static const struct cli_of of[] = {
 };
 
 static const struct cli_pair pairs[] = {
-    { "holes", CLI_NEEDS, "write", NULL, 0 },
+    { "holes", CLI_NEEDS, "write", NULL, SYNTH },
     { "shape", CLI_EXCLUDES, "model", NULL, 0 },
     { "shape", CLI_EXCLUDES, "lora", "an adapter is for a model in a file", 0 },
     { "mix|routing", CLI_NEEDS, "shape", "it is for random weights", SHAPED },
