@@ -61,8 +61,8 @@ struct rows_part {
 };
 struct rows_part dev_rows_part_of(const struct rows *c, int k, int64_t n);
 
-/* rows_memory.c: what p is on device k. Pieces that it has not lie where its next one does. Memory that is not the
- * device's is the host's, which all of them read. */
+/* rows_memory.c: the address on device k that stands for the caller's address p. In a piece that device k lacks, it is
+ * the start of the next piece that the device has. Host memory is shared by all devices: p itself. */
 void *dev_rows_there(struct rows *c, int k, const void *p);
 /* The bytes of a period around p on device k; `otherwise` where p is in no area. */
 size_t dev_rows_period(struct rows *c, int k, const void *p, size_t otherwise);
