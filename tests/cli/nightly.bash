@@ -106,9 +106,13 @@ count_calls()
     for f in sync mv ln cp rm sha256sum cmp jq; do
         cat > "$FAKES/counted/$f" << 'END'
 #!/usr/bin/env bash
+# Both sides of a pipe may count at once.
+exec 9< "$FAKES/pid"
+flock 9
 read -r n < "$FAKES/calls"
 n=$((n + 1))
 echo $n > "$FAKES/calls"
+exec 9<&-
 end() { if [ "$1" = $n ]; then kill -9 "$(< "$FAKES/pid")"; exit 1; fi; }
 read -r kill < "$FAKES/kill"
 if [ -e "$FAKES/full" ] && [ "$(< "$FAKES/full")" = $n ]; then echo "${0##*/}: No space left on device" >&2; exit 2; fi

@@ -251,8 +251,11 @@ slurm_told() # SIGNAL...
         bash "$ROOT/share/pipelines/batch-slurm.sh" in.jsonl all 1 2> err 3>&- &
     local task=$! signal
     wait_for test -e all.shard1.errors
-    for signal; do kill -s "$signal" $task; done
-    sleep 0.2 # while the program is held, the signals are seen
+    for signal; do
+        kill -s "$signal" $task
+        wait_for test -e told
+        rm told
+    done
     rm hold
     wait $task || got=$?
 }
@@ -262,13 +265,23 @@ slurm_told() # SIGNAL...
     batch 3 | sed '3s/"max_tokens":2/"max_tokens":400,"ignore_eos":true/' > in.jsonl
     mkdir stubs
     printf '#!/bin/sh\necho "$@" > requeued\n' > stubs/scontrol
-    printf '#!/bin/sh\nPATH=%q LD_PRELOAD=%q CHIMERE_TEST_FAULT_HOLD=%q exec chimere-serve-stdio --parallel 1 "$@"\n' \
-        "$PATH" "$shim" "$PWD/hold" > stubs/chimere-serve-stdio
+    # the program, which says when it has been told to end
+    cat > stubs/chimere-serve-stdio << END
+#!/usr/bin/env bash
+trap 'kill \$program; : > told' TERM
+PATH=$(printf %q "$PATH") LD_PRELOAD=$(printf %q "$shim") CHIMERE_TEST_FAULT_HOLD=hold chimere-serve-stdio --parallel 1 "\$@" &
+program=\$!
+for _ in 1 2 3; do # a signal ends the wait alone
+    wait \$program && status=0 || status=\$?
+    [ \$status = 143 ] || break
+done
+exit \$status
+END
     chmod +x stubs/*
     slurm_told USR1
     [ $got -eq 0 ] && [ "$(cat requeued)" = 'requeue 6_1' ] && [ -s all.shard1 ] && [ "$(wc -l < all.shard1)" -lt 3 ]
-    grep -q "chimere-serve-stdio: $(wc -l < all.shard1) of 3 requests are answered" err
-    grep -q 'batch-slurm.sh: all.shard1: the time is nearly over, back to the queue' err
+    grep -q "chimere-serve-stdio: $(wc -l < all.shard1) of 3 requests are answered" err || { cat err; false; }
+    grep -q 'batch-slurm.sh: all.shard1: the time is nearly over, back to the queue' err || { cat err; false; }
     rm requeued all.shard1.errors
     sed -i '1q' all.shard1
     for signals in TERM 'USR1 TERM'; do # scancel, also of a task that was told
