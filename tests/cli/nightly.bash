@@ -15,6 +15,7 @@ case $* in
     [ -e "$CHIMERE_MODEL" ] || { echo "chimere-run: $CHIMERE_MODEL: is missing" >&2; exit 1; }
     mkdir -p "$3"; printf '{"model":{"fingerprint":"%s"}}\n' "$(cksum < "$CHIMERE_MODEL" | cut -d ' ' -f 1)" > "$3/answers-1.jsonl" ;;
 *--json*) while [ $# -gt 0 ]; do if [ "$1" = --lora ] && grep -q slow "$2"; then slow=1; fi; shift; done
+    [ ! -e "$FAKES/alone" ] || { rm "$FAKES/alone"; slow=19; } # this once the machine has nothing else to do
     echo '{"text": "x", "timings": {"decode_tps": '"${slow:-9}"'9.5, "decode_ms": 2, "decode_cpu_ms": 2}}' ;;
 *) grep -qs mute "${3:-/dev/null}" && { echo mute >&2; exit 1; }; echo 5 ;;
 esac
