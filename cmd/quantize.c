@@ -215,8 +215,12 @@ static enum err_code read_rules(struct ramp_recipe *r, struct err *e)
         }
     if (o.unbiased && ramp_recipe_add(r, STR("unbiased"), "--unbiased", e))
         return e->code;
-    if (o.recipe && cli_recipe_read(r, o.recipe, e))
+    if (o.recipe && cli_recipe_read(r, o.recipe, e)) {
+        if (access(o.recipe, F_OK) != 0 && cli_recipe_path(o.recipe, path, sizeof path))
+            cli_usage("--recipe %s: there is no such file; the recipe that comes with the program is --type (-t) %s",
+                      o.recipe, o.recipe);
         return e->code;
+    }
     if (o.recipe && ramp_recipe_empty(r) && o.budgets.n == 0)
         return err_set(e, ERR_FORMAT, "%s: has neither a rule nor a default", o.recipe);
     if (!o.type)

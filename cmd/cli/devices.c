@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct cli_devices_foreign cli_devices_foreign = { -1, -1 };
+struct cli_devices_foreign cli_devices_foreign = { .mode = -1, .main_gpu = -1 };
 
 static int count_parts(const char *list)
 {
@@ -211,15 +211,39 @@ static bool modes_differ(const struct cli_model_opts *o)
     return o->split != NULL && mode >= 0 && rows != (mode == CLI_MODE_ROW || mode == CLI_MODE_TENSOR);
 }
 
-/* A --split of the environment or a file that does not fit what was typed is ignored. */
+/* Why these devices cannot share every layer; NULL: they can. */
+static const char *no_rows(const struct cli_model_opts *o)
+{
+    for (const char *at = cli_open_device(o); at != NULL; at = strchr(at, ',') != NULL ? strchr(at, ',') + 1 : NULL) {
+        const char *name = strncmp(at, "check:", 6) == 0 ? at + 6 : at;
+
+        if (strncmp(name, "auto", 4) == 0)
+            return "--device auto takes one device: name those that share every layer";
+        if (strncmp(name, "cpu", 3) != 0)
+            return "GPUs have no exchange inside layers yet: use --split layers";
+    }
+    return NULL;
+}
+
+/* What the environment or a file says of a split is ignored if it does not fit what was typed. */
 static void leave_split_aside(const struct cli *cli, const struct cli_model_opts *o)
 {
     const char *names = cli_open_device(o);
     const int n = cli_devices_shares(o, NULL);
+    const bool cached = o->cache_bytes > 0 && cli_typed(cli, "expert-cache");
+    struct cli_devices_foreign *f = &cli_devices_foreign;
 
-    if (modes_differ(o) || (cli_devices_rows(o) && !cli_open_on_cpu(o)) ||
-        (n > 0 && strcmp(names, "cuda:all") != 0 && n != count_parts(names)))
+    if (f->mode >= 0 && !f->mode_typed &&
+        ((cli_typed(cli, "split") && modes_differ(o)) || (cli_devices_rows(o) && (cached || no_rows(o) != NULL)))) {
+        cli_note("options  --split-mode (-sm) %s is ignored: it has no effect here", mode_name());
+        f->mode = -1;
+    }
+    if (o->split != NULL && !cli_typed(cli, "split") &&
+        (modes_differ(o) || (cli_devices_rows(o) && (cached || no_rows(o) != NULL)) ||
+         (n > 0 && strcmp(names, "cuda:all") != 0 && n != count_parts(names))))
         cli_leave_aside(cli, "split");
+    if (o->cache_bytes > 0 && !cached && cli_devices_rows(o))
+        cli_leave_aside(cli, "expert-cache");
 }
 
 /* How a model is shared among devices. */
@@ -229,11 +253,14 @@ static void check_split(const struct cli_model_opts *o, int n_dev)
     const int mode = cli_devices_foreign.mode, n = cli_devices_shares(o, NULL);
     double share[MODEL_DEVS_MAX], all = 0;
 
-    if (cli_devices_rows(o) && !cli_open_on_cpu(o))
-        cli_usage("%s: GPUs have no exchange inside layers yet: use --split layers",
+    if (cli_devices_rows(o) && no_rows(o) != NULL)
+        cli_usage("%s: %s",
                   mode == CLI_MODE_ROW      ? "--split-mode (-sm) row"
                   : mode == CLI_MODE_TENSOR ? "--split-mode (-sm) tensor"
-                                            : "--split rows");
+                                            : "--split rows",
+                  no_rows(o));
+    if (cli_devices_rows(o) && o->cache_bytes > 0)
+        cli_usage("--expert-cache: not with --split rows, whose devices have the experts in memory");
     if (modes_differ(o))
         cli_usage("--split %s: %snot with --split-mode (-sm) %s", how, n > 0 ? "shares are of layers, " : "",
                   mode_name());
@@ -267,8 +294,7 @@ void cli_open_check(const struct cli *cli, const struct cli_model_opts *o)
         cli_leave_aside(cli, cli_typed(cli, "vram") ? "device" : "vram");
     if (o->vram != NULL && cli_open_on_cpu(o))
         cli_usage("--vram limits a GPU's memory: not with --device %s", cli_open_device(o));
-    if (o->split != NULL && !cli_typed(cli, "split"))
-        leave_split_aside(cli, o);
+    leave_split_aside(cli, o);
     const char *names = cli_open_device(o);
 
     if (model_device_name(names, &e))

@@ -15,6 +15,7 @@ MUST_CHECK enum err_code cli_devices_sizes(int *n, int64_t out[MODEL_DEVS_MAX], 
 enum { CLI_MODE_NONE, CLI_MODE_LAYER, CLI_MODE_ROW, CLI_MODE_TENSOR };
 struct cli_devices_foreign {
     int mode;
+    bool mode_typed; /* not by the environment or a file */
     int32_t main_gpu;
 };
 extern struct cli_devices_foreign cli_devices_foreign;

@@ -359,6 +359,12 @@ void cli_note_no_ops(void)
     }
 }
 
+static const struct cli_opt *note_typed(const struct cli_opt *o, const char *from)
+{
+    cli_devices_foreign.mode_typed |= *from == '\0' && o->to == &cli_devices_foreign.mode;
+    return o;
+}
+
 bool cli_is_foreign(const struct cli *cli, const char *name, size_t n)
 {
     const int row = find_foreign(cli, name, n);
@@ -373,7 +379,7 @@ const struct cli_opt *cli_foreign(const struct cli *cli, const char *from, const
     char near[CLI_NAME_BYTES];
 
     if (none != NULL)
-        return none;
+        return note_typed(none, from);
     if (row >= 0)
         return known_option(cli, from, word, n, row);
     if (find_nearest(cli, word + 2, n - 2, near))
@@ -422,7 +428,7 @@ const struct cli_opt *cli_foreign_short(const struct cli *cli, const char *from,
     const int row = find_foreign(cli, word, strlen(word));
 
     if (none != NULL)
-        return none;
+        return note_typed(none, from);
     return row >= 0 ? known_option(cli, from, word, strlen(word), row) : NULL;
 }
 

@@ -123,6 +123,14 @@ exact='(.total_bytes == .fixed_bytes + .device_weight_bytes + .kv_bytes + .state
         CHIMERE_OPTS="--split $split --device cpu,cpu" chimere-run -p "Name a colour." -n 8 --device check:cpu | cmp - one
     done
     CHIMERE_OPTS="--split 1,1 --device cpu,cpu" chimere-run -p "Name a colour." -n 8 -sm row | cmp - one
+    for options in "-sm row|--split layers" "-sm row|--expert-cache 20M" "--split rows|--expert-cache 20M" "--expert-cache 20M|-sm row"; do
+        # shellcheck disable=SC2086
+        CHIMERE_OPTS="${options%|*} --device cpu,cpu" chimere-run -v -p "Name a colour." -n 8 ${options#*|} 2> err | cmp - one
+        grep -q 'is ignored: it has no effect here' err
+    done
+    fails 2 "--expert-cache: not with --split rows" chimere-run --device cpu,cpu -sm row --expert-cache 20M -p x
+    fails 2 "--device auto takes one device" chimere-run --device auto --split rows -p x
+    chimere-run -p "Name a colour." -n 8 --device check:cpu,check:cpu --split rows | cmp - one
 }
 
 @test "a plan estimates the speed from bytes and bandwidths, assumed ones until they are measured" {

@@ -146,6 +146,7 @@ EOF
     printf '%s = q8_0\n' '(a*)*(a*)*(a*)*b$' | sed 's/a/[a-z._0-9]/g' > r
     echo 'default q8_0' >> r
     refuses 3 "too many steps" chimere-quantize --recipe r --dry-run "$(source_model)"
+    refuses 2 'is --type (-t) card16' chimere-quantize --recipe card16 --dry-run "$(source_model)"
 }
 
 @test "an output is not replaced unless asked, an input never" {
