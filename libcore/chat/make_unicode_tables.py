@@ -14,9 +14,9 @@ def flags(c):
     return sum(1 << i for i, on in enumerate(b) if on)
 
 
-def rows(values, per, indent="    "):
+def rows(values, per):
     for i in range(0, len(values), per):
-        print(indent + " ".join(values[i:i + per]))
+        print("".join(values[i:i + per]))
 
 
 def case_ranges(name, fn, base):
@@ -39,10 +39,10 @@ def case_ranges(name, fn, base):
                 continue
         runs.append([cp, cp, d, 1])
     print(f"static const struct case_run {name}_runs[] = {{")
-    rows([f"{{0x{a:X}, 0x{b:X}, {d}, {s}}}," for a, b, d, s in runs], 3)
+    rows([f"{{0x{a:X},0x{b:X},{d},{s}}}," for a, b, d, s in runs], 4)
     print("};")
     print(f"static const struct case_many {name}_many[] = {{")
-    rows(["{0x%X, {%s}}," % (cp, ", ".join(f"0x{x:X}" for x in to)) for cp, to in many], 2)
+    rows(["{0x%X,{%s}}," % (cp, ",".join(f"0x{x:X}" for x in to)) for cp, to in many], 4)
     print("};")
 
 
@@ -64,7 +64,7 @@ for cp in range(N):
     if f != last:
         runs.append(f"0x{cp << len(BITS) | f:X},")
         last = f
-rows(runs, 8)
+rows(runs, 12)
 print("};")
 case_ranges("upper", str.upper, lambda c: c)
 case_ranges("lower", lambda c: c.lower(), lambda c: c)
