@@ -193,6 +193,9 @@ static void put_parts(const struct run_placement *f, const struct writer *w)
                    (double)p->state_bytes / 1e9, (double)p->logits_bytes / 1e9, (double)p->scratch_bytes / 1e9,
                    (double)p->total_bytes / 1e9, of);
     }
+    if (f->n_dev > 1 && f->rows)
+        write_text(w, "  %" PRId64 " exchanges of each token, %.4g KB in all", f->exchanges,
+                   (double)f->exchange_bytes / 1e3);
     if (f->n_dev > 1 && !f->rows)
         write_text(w, "  %.4g KB of each token go from a device to the next", (double)f->pass_bytes / 1e3);
     if (f->n_dev < f->n_named)
@@ -372,6 +375,9 @@ json_t *cli_placement_json(const struct run_placement *f, double device_bytes_pe
                cli_json_set(o, "split", json_string(f->rows ? "rows" : "layers"));
     if (f->n_dev > 1 && !f->rows)
         good = good && cli_json_set(o, "pass_bytes", json_integer(f->pass_bytes));
+    if (f->n_dev > 1 && f->rows)
+        good = good && cli_json_set(o, "exchanges", json_integer(f->exchanges)) &&
+               cli_json_set(o, "exchange_bytes", json_integer(f->exchange_bytes));
     if (f->cache.slots > 0)
         good = good && cli_json_set(o, "expert_cache",
                                     json_pack("{s:I, s:I, s:I, s:I, s:f}", "memory_bytes", (json_int_t)f->cache.memory,

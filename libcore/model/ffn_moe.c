@@ -181,6 +181,11 @@ void model_ffn_moe(const struct step *s, int layer, struct tensor y, struct tens
         mixed = dev_scratch(d, m->n_latent, n);
         model_mul(s, in, w->latent_down, x);
     }
+    /* devices that share the layer exchange the shared expert's output together with those of pairs */
+    const bool first = w->hand == NULL && m->n_ff_shared > 0 && dev_members(d) > 1;
+
+    if (first)
+        sh = shared_start(s, w, x);
     if (w->hand == NULL)
         op_moe(d, mixed, in, &moe);
     else
@@ -189,7 +194,7 @@ void model_ffn_moe(const struct step *s, int layer, struct tensor y, struct tens
         model_mul(s, y, w->latent_up, mixed);
     if (m->n_ff_shared == 0)
         return;
-    if (w->hand == NULL)
+    if (w->hand == NULL && !first)
         sh = shared_start(s, w, x);
     shared_add(s, w, y, sh);
 }

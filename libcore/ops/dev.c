@@ -404,10 +404,17 @@ enum err_code dev_reserve(struct dev *d, size_t scratch_bytes, struct err *e)
     return ERR_OK;
 }
 
+static void set_used(struct dev *d, size_t n)
+{
+    d->used = n;
+    if (d->impl.table->released != NULL)
+        d->impl.table->released(d->impl.ctx, n);
+}
+
 void dev_measure(struct dev *d, bool on)
 {
     d->measuring = on;
-    d->used = 0;
+    set_used(d, 0);
     if (d->impl.table->measure != NULL)
         d->impl.table->measure(d->impl.ctx, on);
 }
@@ -419,7 +426,7 @@ size_t dev_scratch_peak(const struct dev *d)
 
 void dev_begin(struct dev *d)
 {
-    d->used = 0;
+    set_used(d, 0);
     if (!d->measuring && d->impl.table->begin != NULL)
         d->impl.table->begin(d->impl.ctx);
 }
@@ -461,7 +468,7 @@ void dev_begin_in(struct dev *d, int lane)
         dev_begin(d);
         return;
     }
-    d->used = 0;
+    set_used(d, 0);
     d->impl.table->begin_in(d->impl.ctx, lane);
 }
 
@@ -482,10 +489,10 @@ void *dev_scratch_bytes(struct dev *d, size_t n)
     d->used += dev_aligned(n);
     if (d->peak < d->used)
         d->peak = d->used;
-    if (d->measuring)
+    if (d->measuring && d->impl.table->released == NULL)
         return NULL;
-    assert(d->used <= d->cap);
-    return d->scratch + at;
+    assert(d->measuring || d->used <= d->cap);
+    return dev_scratch_at(d, at);
 }
 
 struct tensor dev_scratch(struct dev *d, int64_t ne0, int64_t ne1)
@@ -506,7 +513,7 @@ size_t dev_mark(const struct dev *d)
 void dev_release(struct dev *d, size_t mark)
 {
     assert(mark <= d->used);
-    d->used = mark;
+    set_used(d, mark);
 }
 
 void dev_may_stop(struct dev *d, bool (*stop)(void))

@@ -15,6 +15,13 @@ struct dev {
     struct dev_timing time[DEV_OP_N];
 };
 
+/* Scratch of a device that looks at addresses; while it is measured, nothing lies there. */
+#define DEV_NOWHERE ((uintptr_t)1 << 56)
+static inline unsigned char *dev_scratch_at(const struct dev *d, size_t at)
+{
+    return d->measuring ? (unsigned char *)(DEV_NOWHERE + at) : d->scratch + at;
+}
+
 /* What n bytes take of the scratch. */
 enum { DEV_ALIGN = 64 };
 static inline size_t dev_aligned(size_t n)

@@ -2,11 +2,11 @@
 /* rows.c - a device made of several that share every layer, without cutting a sum.  room: ops
  *
  * What reads many weights or much memory is cut by its outputs: products by rows of the matrix, attention and scans by
- * heads, with their keys, values and states, mixtures by experts. Each device computes its part, then every one gets
- * the parts of the others. Each output is the same sum in the same order as on one device, so bytes stay. All else,
- * norms and routers among it, every device computes for itself; so do convolutions and scans of Mamba, which have no
- * heads and are small. A mixture is cut by experts and not by their rows: the sums need all pairs in one place once,
- * where rows would also need what is between the two products. */
+ * heads, with their keys, values and states, mixtures by experts. Each device computes its part, and gets those of the
+ * others when it needs them (rows_parts.c). Each output is the same sum in the same order as on one device, so bytes
+ * stay. All else, norms of whole rows and routers among it, every device computes for itself; so do convolutions and
+ * scans of Mamba, which have no heads and are small. A mixture is cut by experts and not by their rows: the sums need
+ * all pairs in one place once, where rows would also need what is between the two products. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,40 +14,6 @@
 
 #include "ops/internal.h"
 #include "ops/rows.h"
-
-/* ---- gathering ---- */
-
-void dev_rows_spread(struct rows *c, int i, struct tensor y)
-{
-    struct tensor from = dev_rows_tensor(c, i, y);
-    const bool flat = y.stride == y.ne[0] || y.ne[1] == 1;
-    const size_t mark = dev_mark(c->dev[i]);
-
-    if (y.ne[1] == 0)
-        return;
-    if (!flat) {
-        struct tensor packed = dev_scratch(c->dev[i], y.ne[0], y.ne[1]);
-
-        op_heads_pick(c->dev[i], packed, from, y.ne[0], y.ne[0], 0);
-        from = packed;
-    }
-    from.stride = from.ne[0];
-    for (int k = 0; k < c->n; k++) {
-        struct tensor to = T(y), got = to;
-        const size_t mark_there = dev_mark(c->dev[k]);
-
-        if (k == i)
-            continue;
-        if (!flat)
-            got = dev_scratch(c->dev[k], y.ne[0], y.ne[1]);
-        got.stride = got.ne[0];
-        dev_pass(c->dev[i], c->dev[k], got, from);
-        if (!flat)
-            op_heads_pick(c->dev[k], to, got, y.ne[0], y.ne[0], 0);
-        dev_release(c->dev[k], mark_there);
-    }
-    dev_release(c->dev[i], mark);
-}
 
 /* ---- products ---- */
 
@@ -73,10 +39,22 @@ static struct tensor some_rows(struct tensor w, struct rows_part p)
     return w;
 }
 
+static bool has_rows(struct rows_part p)
+{
+    return p.end > p.first;
+}
+
 static void dev_rows_matmuls(void *ctx, const struct op_product *p, int n, struct tensor x)
 {
     struct rows *c = ctx;
 
+    for (int i = 0; i < n; i++) {
+        for (int k = 0; k < c->n; k++)
+            if (has_rows(dev_rows_of(c, k, p[i].w)))
+                dev_rows_reads(c, k, x);
+        dev_rows_writes(c, p[i].y);
+    }
+    dev_rows_settle(c, false);
     for (int k = 0; k < c->n; k++) {
         struct op_product own[OP_PRODUCTS_MAX];
         int n_own = 0;
@@ -84,7 +62,7 @@ static void dev_rows_matmuls(void *ctx, const struct op_product *p, int n, struc
         for (int i = 0; i < n; i++) {
             const struct rows_part part = dev_rows_of(c, k, p[i].w);
 
-            if (part.end > part.first)
+            if (has_rows(part))
                 own[n_own++] = (struct op_product){ op_cols(T(p[i].y), part.first, part.end - part.first),
                                                     some_rows(T(p[i].w), part) };
         }
@@ -95,9 +73,10 @@ static void dev_rows_matmuls(void *ctx, const struct op_product *p, int n, struc
         for (int k = 0; k < c->n; k++) {
             const struct rows_part part = dev_rows_of(c, k, p[i].w);
 
-            if (part.cut && part.end > part.first)
-                dev_rows_spread(c, k, op_cols(p[i].y, part.first, part.end - part.first));
+            if (part.cut && has_rows(part))
+                dev_rows_note(c, k, op_cols(p[i].y, part.first, part.end - part.first));
         }
+    dev_rows_settle(c, false);
 }
 
 static void dev_rows_matmul(void *ctx, struct tensor y, struct tensor w, struct tensor x)
@@ -105,95 +84,120 @@ static void dev_rows_matmul(void *ctx, struct tensor y, struct tensor w, struct 
     dev_rows_matmuls(ctx, &(struct op_product){ y, w }, 1, x);
 }
 
-/* ---- what every device computes ---- */
+/* ---- what every device computes, each column where it is ---- */
 
 static void dev_rows_embed(void *ctx, struct tensor y, struct tensor w, const int32_t *token, const struct op_ids *ids,
                            float scale)
 {
+    dev_rows_writes(ctx, y);
     EACH(op_embed(d, T(y), T(w), token, ids == NULL ? NULL : &(struct op_ids){ P(ids->at), ids->stride }, scale));
+}
+
+/* The weights of a norm for some groups: those of one serve all, or each column has its own. */
+struct norm_part {
+    const float *w;
+    int64_t n;
+};
+
+static struct norm_part norm_part(const float *w, int64_t n_w, int64_t group, const struct rows_stretch *p)
+{
+    if (w == NULL || n_w == group)
+        return (struct norm_part){ w, n_w };
+    return (struct norm_part){ w + p->first * group, p->n * group };
 }
 
 static void dev_rows_rms_norm(void *ctx, struct tensor y, struct tensor x, const float *w, int64_t n_w, int64_t group,
                               float eps)
 {
-    EACH(op_rms_norm(d, T(y), T(x), P(w), n_w, group, eps));
+    COLUMNS(x.ne[0] / group, y, struct norm_part m = norm_part(w, n_w, group, &s.part[i]);
+            op_rms_norm(d, C(y), C(x), P(m.w), m.n, group, eps), x);
 }
 
 static void dev_rows_rms_norm_gated(void *ctx, struct tensor y, struct tensor x, struct tensor z, const float *w,
                                     int64_t n_w, int64_t group, float eps)
 {
-    EACH(op_rms_norm_gated(d, T(y), T(x), T(z), P(w), n_w, group, eps));
+    COLUMNS(x.ne[0] / group, y, struct norm_part m = norm_part(w, n_w, group, &s.part[i]);
+            op_rms_norm_gated(d, C(y), C(x), C(z), P(m.w), m.n, group, eps), x, z);
 }
 
-static void dev_rows_add(void *ctx, struct tensor y, struct tensor x, float s)
+static void dev_rows_add(void *ctx, struct tensor y, struct tensor x, float scale)
 {
-    EACH(op_add(d, T(y), T(x), s));
+    COLUMNS(y.ne[0], y, op_add(d, C(y), C(x), scale), y, x);
 }
 
 static void dev_rows_add_gated(void *ctx, struct tensor y, struct tensor x, struct tensor g)
 {
-    EACH(op_add_gated(d, T(y), T(x), T(g)));
+    WHOLE(g);
+    COLUMNS(y.ne[0], y, op_add_gated(d, C(y), C(x), T(g)), y, x);
 }
 
 static void dev_rows_glu(void *ctx, struct tensor y, struct tensor gate, struct tensor up)
 {
-    EACH(op_glu(d, T(y), T(gate), T(up)));
+    COLUMNS(y.ne[0], y, op_glu(d, C(y), C(gate), C(up)), gate, up);
 }
 
 static void dev_rows_geglu(void *ctx, struct tensor y, struct tensor gate, struct tensor up)
 {
-    EACH(op_geglu(d, T(y), T(gate), T(up)));
+    COLUMNS(y.ne[0], y, op_geglu(d, C(y), C(gate), C(up)), gate, up);
 }
 
 static void dev_rows_relu2(void *ctx, struct tensor y)
 {
-    EACH(op_relu2(d, T(y)));
+    COLUMNS(y.ne[0], y, op_relu2(d, C(y)), y);
 }
 
 static void dev_rows_sigmoid_mul(void *ctx, struct tensor y, struct tensor g)
 {
-    EACH(op_sigmoid_mul(d, T(y), T(g)));
+    COLUMNS(g.ne[0], y, op_sigmoid_mul(d, C(y), C(g)), y, g);
 }
 
 static void dev_rows_mul(void *ctx, struct tensor y, struct tensor x)
 {
-    EACH(op_mul(d, T(y), T(x)));
+    COLUMNS(y.ne[0], y, op_mul(d, C(y), C(x)), y, x);
 }
 
-static void dev_rows_scale(void *ctx, struct tensor y, float s)
+static void dev_rows_scale(void *ctx, struct tensor y, float scale)
 {
-    EACH(op_scale(d, T(y), s));
+    COLUMNS(y.ne[0], y, op_scale(d, C(y), scale), y);
 }
 
-static void dev_rows_silu(void *ctx, struct tensor y, float s)
+static void dev_rows_silu(void *ctx, struct tensor y, float scale)
 {
-    EACH(op_silu(d, T(y), s));
+    COLUMNS(y.ne[0], y, op_silu(d, C(y), scale), y);
 }
 
 static void dev_rows_streams_mix(void *ctx, struct tensor y, struct tensor x, struct tensor g)
 {
+    WHOLE(x, g);
+    dev_rows_writes(ctx, y);
     EACH(op_streams_mix(d, T(y), T(x), T(g)));
 }
 
 static void dev_rows_streams_add(void *ctx, struct tensor x, struct tensor y, struct tensor a)
 {
+    WHOLE(x, y, a);
     EACH(op_streams_add(d, T(x), T(y), T(a)));
 }
 
 static void dev_rows_streams_gate(void *ctx, struct tensor y, struct tensor key, struct tensor query,
                                   struct tensor value)
 {
+    WHOLE(key, query, value);
+    dev_rows_writes(ctx, y);
     EACH(op_streams_gate(d, T(y), T(key), T(query), T(value)));
 }
 
 static void dev_rows_rows_pick(void *ctx, struct tensor y, struct tensor x, const int32_t *row)
 {
-    EACH(op_rows_pick(d, T(y), T(x), row));
+    COLUMNS(y.ne[0], y, op_rows_pick(d, C(y), C(x), row), x);
 }
 
 static void dev_rows_heads_pick(void *ctx, struct tensor y, struct tensor x, int64_t dim, int64_t pitch, int64_t first)
 {
-    EACH(op_heads_pick(d, T(y), T(x), dim, pitch, first));
+    const int64_t heads = y.ne[0] / dim;
+    const struct tensor from = op_cols(x, 0, heads * pitch);
+
+    COLUMNS(heads, y, op_heads_pick(d, C(y), C(from), dim, pitch, first), from);
 }
 
 static struct op_rope rope_there(struct rows *c, int k, struct op_rope a)
@@ -204,17 +208,19 @@ static struct op_rope rope_there(struct rows *c, int k, struct op_rope a)
 
 static void dev_rows_rope(void *ctx, struct tensor x, const struct op_rope *a, const struct op_rows *r)
 {
-    EACH(struct op_rope m = rope_there(c, k, *a); op_rope(d, T(x), &m, r));
+    COLUMNS(x.ne[0] / a->dim, x, struct op_rope m = rope_there(c, k, *a); op_rope(d, C(x), &m, r), x);
 }
 
 static void dev_rows_hadamard(void *ctx, struct tensor y, struct tensor x, int64_t dim)
 {
-    EACH(op_hadamard(d, T(y), T(x), dim));
+    COLUMNS(x.ne[0] / dim, y, op_hadamard(d, C(y), C(x), dim), x);
 }
 
 static void dev_rows_route(void *ctx, int32_t *expert, struct tensor weight, struct tensor logits,
                            const struct op_route *a)
 {
+    WHOLE(logits);
+    dev_rows_writes(ctx, weight);
     EACH(struct op_route m = *a; m.bias = P(a->bias); op_route(d, P(expert), T(weight), T(logits), &m));
 }
 
@@ -226,15 +232,19 @@ static void dev_rows_tally(void *ctx, uint64_t *count, int n_expert, const int32
 /* The first device has the masks filled, for all of them. */
 static void dev_rows_top(void *ctx, void *out, struct tensor logits, const struct op_top *a)
 {
+    WHOLE(logits);
     EACH(struct op_top m = *a; m.masks = k == 0 ? a->masks : NULL; op_top(d, P(out), T(logits), &m));
 }
 
-/* What adapters add is small: every device adds it to all columns. Their matrices are in the host's memory. */
+/* What adapters add is small: every device adds it to all columns, also to those that it is yet to get. Their matrices
+ * are in the host's memory. */
 static void dev_rows_adapt(void *ctx, const struct op_adapt *a, int n, struct tensor x, const int32_t *token,
                            const struct op_terms *t)
 {
     struct rows *c = ctx;
 
+    if (token == NULL)
+        WHOLE(x);
     for (int k = 0; k < c->n; k++) {
         struct op_adapt m[OP_PRODUCTS_MAX];
 
@@ -260,13 +270,25 @@ static struct op_kv kv_there(struct rows *c, int k, const struct op_kv *kv)
     return m;
 }
 
+static struct tensor heads_of(struct tensor x, struct rows_part own, int64_t dim)
+{
+    return op_cols(x, own.first * dim, (own.end - own.first) * dim);
+}
+
 static void dev_rows_kv_store(void *ctx, struct tensor key, struct tensor v, const struct op_kv *kv,
                               const struct op_rows *r)
 {
-    EACH(const struct rows_part own = dev_rows_part_of(c, k, kv->n_head); const int64_t n = own.end - own.first;
-         const struct op_kv m = kv_there(c, k, kv);
-         op_kv_store(d, op_cols(T(key), own.first * kv->dim_k, n * kv->dim_k),
-                     op_cols(T(v), own.first * kv->dim_v, n * kv->dim_v), &m, r));
+    struct rows *asked = ctx;
+
+    for (int k = 0; k < asked->n; k++) {
+        const struct rows_part own = dev_rows_part_of(asked, k, kv->n_head);
+
+        dev_rows_reads(asked, k, heads_of(key, own, kv->dim_k));
+        dev_rows_reads(asked, k, heads_of(v, own, kv->dim_v));
+    }
+    dev_rows_settle(asked, false);
+    EACH(const struct rows_part own = dev_rows_part_of(c, k, kv->n_head); const struct op_kv m = kv_there(c, k, kv);
+         op_kv_store(d, heads_of(T(key), own, kv->dim_k), heads_of(T(v), own, kv->dim_v), &m, r));
 }
 
 /* Queries are cut with the heads of keys that they read, or where there is one head of keys each for itself. */
@@ -280,14 +302,24 @@ static struct rows_part queries_of(const struct rows *c, int k, const struct op_
     return own;
 }
 
-static void gather_queries(struct rows *c, struct tensor y, const struct op_kv *kv, int64_t n_q)
+/* Before attention, and after it. */
+static void ask_queries(struct rows *c, struct tensor y, struct tensor q, const struct op_kv *kv, int64_t n_q)
+{
+    for (int k = 0; k < c->n; k++)
+        dev_rows_reads(c, k, heads_of(q, queries_of(c, k, kv, n_q), kv->dim_k));
+    dev_rows_settle(c, false);
+    dev_rows_writes(c, y);
+}
+
+static void note_queries(struct rows *c, struct tensor y, const struct op_kv *kv, int64_t n_q)
 {
     for (int k = 0; k < c->n; k++) {
         const struct rows_part own = queries_of(c, k, kv, n_q);
 
         if (own.cut)
-            dev_rows_spread(c, k, op_cols(y, own.first * kv->dim_v, (own.end - own.first) * kv->dim_v));
+            dev_rows_note(c, k, heads_of(y, own, kv->dim_v));
     }
+    dev_rows_settle(c, false);
 }
 
 static void dev_rows_attn(void *ctx, struct tensor y, struct tensor q, const struct op_kv *kv, float scale,
@@ -295,11 +327,10 @@ static void dev_rows_attn(void *ctx, struct tensor y, struct tensor q, const str
 {
     const int64_t n_q = q.ne[0] / kv->dim_k;
 
-    EACH(const struct rows_part own = queries_of(c, k, kv, n_q); const int64_t n = own.end - own.first;
-         const struct op_kv m = kv_there(c, k, kv);
-         op_attn(d, op_cols(T(y), own.first * kv->dim_v, n * kv->dim_v),
-                 op_cols(T(q), own.first * kv->dim_k, n * kv->dim_k), &m, scale, r));
-    gather_queries(ctx, y, kv, n_q);
+    ask_queries(ctx, y, q, kv, n_q);
+    EACH(const struct rows_part own = queries_of(c, k, kv, n_q); const struct op_kv m = kv_there(c, k, kv);
+         op_attn(d, heads_of(T(y), own, kv->dim_v), heads_of(T(q), own, kv->dim_k), &m, scale, r));
+    note_queries(ctx, y, kv, n_q);
 }
 
 static struct op_index index_there(struct rows *c, int k, const struct op_index *a)
@@ -315,6 +346,7 @@ static struct op_index index_there(struct rows *c, int k, const struct op_index 
 static void dev_rows_index_store(void *ctx, struct tensor key, const struct op_kv *kv, const struct op_index *a,
                                  const struct op_rows *r)
 {
+    WHOLE(key);
     EACH(const struct op_kv m = kv_there(c, k, kv); const struct op_index i = index_there(c, k, a);
          op_index_store(d, T(key), &m, &i, r));
 }
@@ -322,6 +354,7 @@ static void dev_rows_index_store(void *ctx, struct tensor key, const struct op_k
 static void dev_rows_index_pick(void *ctx, int32_t *pick, struct tensor q, const struct op_kv *kv,
                                 const struct op_index *a, const struct op_rows *r)
 {
+    WHOLE(q);
     EACH(const struct op_kv m = kv_there(c, k, kv); const struct op_index i = index_there(c, k, a);
          op_index_pick(d, P(pick), T(q), &m, &i, r));
 }
@@ -331,11 +364,11 @@ static void dev_rows_attn_picked(void *ctx, struct tensor y, struct tensor q, co
 {
     const int64_t n_q = q.ne[0] / kv->dim_k;
 
-    EACH(const struct rows_part own = queries_of(c, k, kv, n_q); const int64_t n = own.end - own.first;
-         const struct op_kv m = kv_there(c, k, kv); const struct op_index i = index_there(c, k, a);
-         op_attn_picked(d, op_cols(T(y), own.first * kv->dim_v, n * kv->dim_v),
-                        op_cols(T(q), own.first * kv->dim_k, n * kv->dim_k), P(pick), &m, scale, &i, r));
-    gather_queries(ctx, y, kv, n_q);
+    ask_queries(ctx, y, q, kv, n_q);
+    EACH(const struct rows_part own = queries_of(c, k, kv, n_q); const struct op_kv m = kv_there(c, k, kv);
+         const struct op_index i = index_there(c, k, a);
+         op_attn_picked(d, heads_of(T(y), own, kv->dim_v), heads_of(T(q), own, kv->dim_k), P(pick), &m, scale, &i, r));
+    note_queries(ctx, y, kv, n_q);
 }
 
 /* ---- experts ---- */
@@ -374,16 +407,21 @@ static struct op_moe experts_there(struct rows *c, int k, const struct op_moe *a
     return m;
 }
 
-/* Each pair's row, from the device that has the expert. */
+/* Each pair's row, from the device that has the expert. What nobody has read yet crosses with them. */
 static void gather_pairs(struct rows *c, struct tensor *out, const struct op_moe *a, int64_t n_rows)
 {
     const int32_t *expert = dev_rows_there(c, 0, a->expert);
+    const int64_t n = dev_rows_part_of(c, 0, a->up.ne[2]).cut ? n_rows * a->n_used : 0;
 
-    for (int64_t pair = 0; pair < n_rows * a->n_used && !c->measuring; pair++)
+    if (n == 0)
+        return;
+    dev_rows_settle(c, true);
+    c->bytes += (c->n - 1) * n * out[0].ne[0] * (int64_t)sizeof(float);
+    for (int64_t pair = 0; pair < n && !c->measuring; pair++)
         for (int i = 0; i < c->n; i++) {
             const struct rows_part own = dev_rows_part_of(c, i, a->up.ne[2]);
 
-            for (int k = 0; k < c->n && own.cut; k++)
+            for (int k = 0; k < c->n; k++)
                 if (k != i && expert[pair] >= own.first && expert[pair] < own.end)
                     dev_pass(c->dev[i], c->dev[k], op_slice(out[k], pair, 1), op_slice(out[i], pair, 1));
         }
@@ -396,6 +434,8 @@ static void dev_rows_moe(void *ctx, struct tensor y, struct tensor x, const stru
     size_t mark[DEV_LIST_MAX];
     const int n = (int)a->up.ne[2];
 
+    WHOLE(x, a->weight);
+    dev_rows_writes(c, y);
     for (int k = 0; k < c->n; k++) {
         struct op_moe m = experts_there(c, k, a);
 
@@ -415,17 +455,21 @@ static void dev_rows_moe(void *ctx, struct tensor y, struct tensor x, const stru
 
 static void dev_rows_moe_pairs(void *ctx, struct tensor out, struct tensor x, const struct op_moe *a)
 {
+    WHOLE(x);
     EACH(const struct op_moe m = experts_there(c, k, a); op_moe_pairs(d, T(out), T(x), &m));
 }
 
 static void dev_rows_moe_sum(void *ctx, struct tensor y, struct tensor out, struct tensor weight)
 {
+    WHOLE(out, weight);
+    dev_rows_writes(ctx, y);
     EACH(op_moe_sum(d, T(y), T(out), T(weight)));
 }
 
 /* Every device hands the same over: each has to know the results. */
 static void dev_rows_hand_out(void *ctx, struct tensor x, const int32_t *expert, const struct op_hand *h)
 {
+    WHOLE(x);
     EACH(op_hand_out(d, T(x), P(expert), h));
 }
 
@@ -448,6 +492,16 @@ static size_t unit_of(const struct dev_pieces *v)
     return v->bytes * (size_t)v->n > one ? one : STRIP * row;
 }
 
+/* A matrix of few results from wide rows stays whole: a router, keys and values of few heads, a small shared expert.
+ * Each device reads it sooner than it would get the other results, which are needed in full right after. */
+static bool is_small(const struct dev_pieces *v)
+{
+    enum { FEW = 1024, WIDE = 4 };
+
+    return v->ne1 <= FEW && v->ne1 * WIDE <= v->ne0 &&
+           v->bytes * (size_t)v->n == (size_t)(quant_row_bytes(v->type, v->ne0) * v->ne1);
+}
+
 /* On all devices; laid NULL: not copied. */
 static const void *put_pieces(struct rows *c, const struct dev_pieces *v, bool *laid)
 {
@@ -455,7 +509,7 @@ static const void *put_pieces(struct rows *c, const struct dev_pieces *v, bool *
     struct rows_weights w = { .at = host, .n = v->bytes * (size_t)v->n };
     const bool each = strncmp(dev_name(c->dev[0]), "check:", 6) == 0; /* it has to know what was copied */
 
-    if (v->ne0 > 0 && v->keep == NULL) {
+    if (v->ne0 > 0 && v->keep == NULL && !is_small(v)) {
         w.unit = unit_of(v);
         w.units = (int64_t)(w.n / w.unit);
     }
@@ -618,6 +672,7 @@ static const struct dev_table table = {
     .alloc = dev_rows_alloc,
     .alloc_areas = dev_rows_alloc_areas,
     .free = dev_rows_free,
+    .released = dev_rows_released,
     .begin = dev_rows_begin,
     .awake = dev_rows_awake,
     .may_stop = dev_rows_may_stop,
@@ -645,6 +700,14 @@ int dev_members(const struct dev *d)
 struct dev *dev_member(struct dev *d, int i)
 {
     return dev_rows_in(d) != NULL ? dev_rows_in(d)->dev[i] : d;
+}
+
+int64_t dev_exchanges(const struct dev *d, int64_t *bytes)
+{
+    const struct rows *c = dev_rows_in(d);
+
+    *bytes = c != NULL ? c->bytes : 0;
+    return c != NULL ? c->exchanges : 0;
 }
 
 size_t dev_areas_bytes(struct dev *d, const void *p, int member)
@@ -685,6 +748,7 @@ enum err_code dev_open_rows(struct dev **out, const struct dev_list *l, const st
         return e->code;
     }
     d->impl = (struct dev_impl){ &table, c };
+    c->self = d;
     *out = d;
     return ERR_OK;
 }

@@ -2,8 +2,8 @@
 /* rows.h - inside the device of several devices that share every layer: who has which part, and where it lies.  room:
  * ops
  *
- * All of them have all activations. Of a matrix each computes some rows of the result, of attention and of scans some
- * heads, of a mixture some experts. */
+ * All of them get the activations that they need. Of a matrix each computes some rows of the result, of attention and
+ * of scans some heads, of a mixture some experts. */
 #ifndef OPS_ROWS_H
 #define OPS_ROWS_H
 #include "ops/table.h"
@@ -41,7 +41,17 @@ struct rows_slots {
     int32_t *slot[DEV_LIST_MAX];
 };
 
+/* Columns in scratch that only one device has so far. */
+struct rows_late {
+    int member;
+    struct tensor y;
+    bool read, wanted; /* someone has read them; others need them, too */
+};
+
+enum { ROWS_LATE_MAX = 1024 };
+
 struct rows {
+    struct dev *self;
     int n;
     struct dev *dev[DEV_LIST_MAX];
     bool measuring, no_memory;
@@ -52,6 +62,9 @@ struct rows {
     int n_weights;
     size_t cap_weights;
     struct rows_slots *slots;
+    struct rows_late late[ROWS_LATE_MAX];
+    int n_late;
+    int64_t exchanges, bytes;
 };
 
 /* first .. end - 1 of n things are device k's; where there are fewer than devices, all are everybody's. */
@@ -96,9 +109,55 @@ static inline struct tensor dev_rows_tensor(struct rows *c, int k, struct tensor
     } while (0)
 #define T(t) dev_rows_tensor(c, k, t)
 #define P(p) dev_rows_there(c, k, p)
+/* All devices have to have these. */
+#define WHOLE(...) \
+    dev_rows_whole(ctx, (const struct tensor[]){ __VA_ARGS__ }, \
+                   (int)(sizeof(struct tensor[]){ __VA_ARGS__ } / sizeof(struct tensor)))
+/* An operation by columns (struct rows_cut) with these inputs: C says where the part of a tensor is. */
+#define COLUMNS(units, y, call, ...) \
+    do { \
+        struct rows *c = ctx; \
+        struct rows_cut s; \
+        const struct tensor in_[] = { __VA_ARGS__ }; \
+        dev_rows_cut(c, &s, units, y, in_, (int)(sizeof in_ / sizeof *in_)); \
+        for (int i = 0; i < s.n; i++) { \
+            const int k = s.part[i].member; \
+            struct dev *d = c->dev[k]; \
+            call; \
+        } \
+        dev_rows_note_cut(c, &s, y); \
+    } while (0)
+#define C(t) T(dev_rows_columns(&s, i, t))
 
-/* rows.c: columns y, which device i has, become those of all others. */
-void dev_rows_spread(struct rows *c, int i, struct tensor y);
+/* rows_parts.c: columns that devices do not have from each other yet. Before an operation: what device k reads, then
+ * settle; and what the devices together write. After it: columns y that device k alone has computed, then settle. */
+void dev_rows_reads(struct rows *c, int k, struct tensor x);
+void dev_rows_writes(struct rows *c, struct tensor y);
+void dev_rows_note(struct rows *c, int k, struct tensor y);
+/* Exchanges what was asked for, if anything was; `now`: something crosses anyway. */
+void dev_rows_settle(struct rows *c, bool now);
+/* All devices read all of x[0 .. n - 1]. */
+void dev_rows_whole(struct rows *c, const struct tensor *x, int n);
+/* As struct dev_table says. */
+void dev_rows_released(void *ctx, size_t used);
+
+/* An operation that computes each unit of columns of y from that unit of x[0 .. n - 1] alone, y perhaps being one of
+ * them. The parts it is computed in: as x is cut, or else each device computes all, once it has all. */
+enum { ROWS_CUT_MAX = 128 };
+struct rows_cut {
+    bool cut;
+    int64_t units;
+    int n;
+    struct rows_stretch {
+        int member;
+        int64_t first, n;
+    } part[ROWS_CUT_MAX];
+};
+void dev_rows_cut(struct rows *c, struct rows_cut *s, int64_t units, struct tensor y, const struct tensor *x, int n);
+/* The columns of t in part i. */
+struct tensor dev_rows_columns(const struct rows_cut *s, int i, struct tensor t);
+/* After the operation. */
+void dev_rows_note_cut(struct rows *c, const struct rows_cut *s, struct tensor y);
 
 /* rows_scans.c: operations of recurrent layers, as in struct dev_table. */
 void dev_rows_conv(void *ctx, struct tensor y, struct tensor x, const struct op_conv *a, const struct op_rows *r);

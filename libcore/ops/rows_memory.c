@@ -351,11 +351,21 @@ static void copy_pieces(struct rows *c, unsigned char *to, const unsigned char *
     }
 }
 
+/* n bytes as a tensor. */
+static struct tensor floats_at(const void *p, size_t n)
+{
+    const int64_t ne0 = (int64_t)((n + sizeof(float) - 1) / sizeof(float));
+
+    return (struct tensor){ .type = QUANT_f32, .ne = { ne0, 1, 1 }, .stride = ne0, .data = (void *)(uintptr_t)p };
+}
+
 void dev_rows_copy(void *ctx, void *to, const void *from, size_t n)
 {
     struct rows *c = ctx;
     const bool into = in_areas(c, to), out = in_areas(c, from), here = range_of(c, to) != NULL;
 
+    dev_rows_whole(c, (const struct tensor[]){ floats_at(from, n) }, 1);
+    dev_rows_writes(c, floats_at(to, n));
     if (into != out) {
         copy_pieces(c, to, from, n, out);
         return;
@@ -373,6 +383,7 @@ void dev_rows_zero(void *ctx, void *p, size_t n)
 {
     struct rows *c = ctx;
 
+    dev_rows_writes(c, floats_at(p, n));
     for (int k = 0; k < c->n; k++) {
         const size_t bytes = in_areas(c, p) ? whole_periods(c, k, p, n) : n;
 

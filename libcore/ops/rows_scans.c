@@ -5,17 +5,6 @@
  * where they are among all. */
 #include "ops/rows.h"
 
-/* y has `rounds` times n units of `width` columns, of which each device has its part. */
-static void gather(struct rows *c, struct tensor y, int64_t rounds, int64_t n, int64_t width)
-{
-    for (int i = 0; i < c->n; i++) {
-        const struct rows_part own = dev_rows_part_of(c, i, n);
-
-        for (int64_t j = 0; j < rounds && own.cut; j++)
-            dev_rows_spread(c, i, op_cols(y, (j * n + own.first) * width, (own.end - own.first) * width));
-    }
-}
-
 /* The memory as device k has it, `floats` of a slot. */
 static struct op_rec rec_there(struct rows *c, int k, const struct op_rec *rec, int64_t floats)
 {
@@ -34,6 +23,8 @@ static struct op_rec rec_there(struct rows *c, int k, const struct op_rec *rec, 
 
 void dev_rows_conv(void *ctx, struct tensor y, struct tensor x, const struct op_conv *a, const struct op_rows *r)
 {
+    WHOLE(x);
+    dev_rows_writes(ctx, y);
     EACH(struct op_conv m = *a; m.w = P(a->w); m.bias = P(a->bias); m.rec = rec_there(c, k, &a->rec, a->rec.floats);
          op_conv(d, T(y), T(x), &m, r));
 }
@@ -41,6 +32,8 @@ void dev_rows_conv(void *ctx, struct tensor y, struct tensor x, const struct op_
 void dev_rows_ssm1(void *ctx, struct tensor y, struct tensor x, struct tensor dt, struct tensor b, struct tensor cc,
                    const struct op_ssm1 *a, const struct op_rows *r)
 {
+    WHOLE(x, dt, b, cc);
+    dev_rows_writes(ctx, y);
     EACH(const struct op_ssm1 m = { a->n_state, P(a->a), P(a->d), P(a->dt_bias),
                                     rec_there(c, k, &a->rec, a->rec.floats) };
          op_ssm1(d, T(y), T(x), T(dt), T(b), T(cc), &m, r));
@@ -50,6 +43,31 @@ void dev_rows_ssm1(void *ctx, struct tensor y, struct tensor x, struct tensor dt
 struct strip {
     int64_t rounds, n, width;
 };
+
+static struct tensor round_of(struct tensor x, struct strip s, struct rows_part own, int64_t round)
+{
+    return op_cols(x, (round * s.n + own.first) * s.width, (own.end - own.first) * s.width);
+}
+
+/* Each device reads its units of x. */
+static void ask_units(struct rows *c, struct tensor x, struct strip s)
+{
+    for (int k = 0; k < c->n; k++)
+        for (int64_t j = 0; j < s.rounds; j++)
+            dev_rows_reads(c, k, round_of(x, s, dev_rows_part_of(c, k, s.n), j));
+}
+
+/* Each has computed those of y. */
+static void note_units(struct rows *c, struct tensor y, struct strip s)
+{
+    for (int k = 0; k < c->n; k++) {
+        const struct rows_part own = dev_rows_part_of(c, k, s.n);
+
+        for (int64_t j = 0; j < s.rounds && own.cut; j++)
+            dev_rows_note(c, k, round_of(y, s, own, j));
+    }
+    dev_rows_settle(c, false);
+}
 
 /* Puts the own units of x side by side into columns `at` and following of y, which is the device's; how many they are.
  */
@@ -88,7 +106,7 @@ static void put_units(struct dev *d, struct tensor y, struct tensor x, struct st
     const int64_t some = (own.end - own.first) * s.width;
 
     for (int64_t i = 0; i < s.rounds; i++)
-        op_heads_pick(d, op_cols(y, (i * s.n + own.first) * s.width, some), op_cols(x, i * some, some), some, some, 0);
+        op_heads_pick(d, round_of(y, s, own, i), op_cols(x, i * some, some), some, some, 0);
 }
 
 /* Value heads go with their key heads. Where they are not grouped, each of `rounds` rounds of them has all keys. */
@@ -101,6 +119,12 @@ void dev_rows_gdn(void *ctx, struct tensor y, struct tensor qkv, struct tensor a
     const struct strip key = { 1, a->n_k, a->dim }, one = { rounds, a->n_k, each };
     const struct strip value = { rounds, a->n_k, each * a->dim_v };
 
+    ask_units(c, op_cols(qkv, 0, 2 * keys), (struct strip){ 2, a->n_k, a->dim });
+    ask_units(c, op_cols(qkv, 2 * keys, (int64_t)a->n_v * a->dim_v), value);
+    ask_units(c, alpha, one);
+    ask_units(c, beta, one);
+    dev_rows_settle(c, false);
+    dev_rows_writes(c, y);
     for (int k = 0; k < c->n; k++) {
         const struct rows_part own = dev_rows_part_of(c, k, a->n_k);
         struct dev *d = c->dev[k];
@@ -125,7 +149,7 @@ void dev_rows_gdn(void *ctx, struct tensor y, struct tensor qkv, struct tensor a
         put_units(d, T(y), out, value, own);
         dev_release(d, mark);
     }
-    gather(c, y, value.rounds, value.n, value.width);
+    note_units(c, y, value);
 }
 
 void dev_rows_kda(void *ctx, struct tensor y, struct tensor qkv, struct tensor decay, struct tensor beta,
@@ -133,7 +157,13 @@ void dev_rows_kda(void *ctx, struct tensor y, struct tensor qkv, struct tensor d
 {
     struct rows *c = ctx;
     const struct strip head = { 1, a->n_head, a->dim }, one = { 1, a->n_head, 1 };
+    const struct strip three = { 3, a->n_head, a->dim }; /* queries, keys and values: rounds of heads */
 
+    ask_units(c, qkv, three);
+    ask_units(c, decay, head);
+    ask_units(c, beta, one);
+    dev_rows_settle(c, false);
+    dev_rows_writes(c, y);
     for (int k = 0; k < c->n; k++) {
         const struct rows_part own = dev_rows_part_of(c, k, a->n_head);
         struct dev *d = c->dev[k];
@@ -146,15 +176,13 @@ void dev_rows_kda(void *ctx, struct tensor y, struct tensor qkv, struct tensor d
                                   (const float *)P(a->dt_bias) + own.first * a->dim,
                                   rec_there(c, k, &a->rec, (int64_t)n * a->dim * a->dim),
                                   a->bound };
-        /* queries, keys and values: three rounds of heads */
-        const struct strip three = { 3, a->n_head, a->dim };
         struct tensor in = own_units(d, T(qkv), three, own), out = dev_scratch(d, (int64_t)n * a->dim, y.ne[1]);
 
         op_kda(d, out, in, own_units(d, T(decay), head, own), own_units(d, T(beta), one, own), &m, r);
         put_units(d, T(y), out, head, own);
         dev_release(d, mark);
     }
-    gather(c, y, 1, head.n, head.width);
+    note_units(c, y, head);
 }
 
 /* Heads go with their group of B and C; where there is one group every device has it. */
@@ -166,6 +194,10 @@ void dev_rows_ssm2(void *ctx, struct tensor y, struct tensor xbc, struct tensor 
     const int64_t inner = (int64_t)a->n_head * a->dim, group = (int64_t)a->n_group * a->n_state;
     const struct strip head = { 1, units, each * a->dim }, one = { 1, units, each }, bc = { 1, units, a->n_state };
 
+    WHOLE(xbc);
+    ask_units(c, dt, one);
+    dev_rows_settle(c, false);
+    dev_rows_writes(c, y);
     for (int k = 0; k < c->n; k++) {
         const struct rows_part own = dev_rows_part_of(c, k, units);
         struct dev *d = c->dev[k];
@@ -195,5 +227,5 @@ void dev_rows_ssm2(void *ctx, struct tensor y, struct tensor xbc, struct tensor 
         put_units(d, T(y), out, head, own);
         dev_release(d, mark);
     }
-    gather(c, y, 1, head.n, head.width);
+    note_units(c, y, head);
 }

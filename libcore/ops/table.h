@@ -106,6 +106,7 @@ struct dev_table {
     void *(*alloc)(void *c, size_t n);
     void *(*alloc_areas)(void *c, const struct dev_area *a, int n); /* NULL: alloc of all */
     void (*free)(void *c, void *p, size_t n);
+    void (*released)(void *c, size_t used);        /* scratch behind that; NULL: it does not look at addresses */
     void (*begin)(void *c);                        /* NULL: nothing to do */
     void (*submit)(void *c);                       /* NULL: it does not record */
     void (*awake)(void *c, bool on);               /* NULL: no threads */

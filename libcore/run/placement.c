@@ -132,6 +132,20 @@ static void count_part(struct run_placement *f, const struct counted *c, const s
     p->total_bytes = p->fixed_bytes + all + p->adapter_bytes + p->beside_bytes;
 }
 
+/* A step of one token is composed, as steps are when they are measured. */
+static enum err_code count_exchanges(struct run_placement *f, const struct model *m, const struct run *r, struct err *e)
+{
+    const struct model_sizes one = { .rows = 1, .logits = 1 };
+    int64_t before, after;
+    const int64_t n = dev_exchanges(model_part(m, 0), &before);
+
+    if (model_reserve(m, r->state, &one, e))
+        return e->code;
+    f->exchanges = dev_exchanges(model_part(m, 0), &after) - n;
+    f->exchange_bytes = after - before;
+    return ERR_OK;
+}
+
 static void add_parts(struct run_placement *f)
 {
     f->total_bytes = f->adapter_bytes = f->beside_bytes = f->kv_bytes = f->state_bytes = f->logits_bytes = 0;
@@ -187,7 +201,9 @@ static enum err_code count_memory(struct run_placement *f, struct counted *c, co
             }
             add_parts(f);
             f->cache = (struct io_cache_stats){ 0 };
-            if (model_cache_stats(m, &f->cache))
+            if (f->rows)
+                code = count_exchanges(f, m, r, e);
+            else if (model_cache_stats(m, &f->cache))
                 code = expect_hits(f, c->o->uses, e);
             f->host_scratch_bytes = model_host(m) == NULL ? 0 : (int64_t)dev_held(model_host(m)) - on_host;
         }

@@ -90,7 +90,8 @@ struct run_placement {
     bool rows;               /* each of several devices has a part of all layers (model_placement.rows) */
     int n_dev, n_named;      /* devices that are used, and that were named: more with `fewest` */
     struct run_placement_part part[MODEL_DEVS_MAX];
-    int64_t pass_bytes; /* of a token, from each device to the next */
+    int64_t pass_bytes;                /* of a token, from each device to the next */
+    int64_t exchanges, exchange_bytes; /* with rows, of a token: dev_exchanges() */
     /* model_placement */
     int first[MODEL_DEVS_MAX];
     int64_t weight_bytes[MODEL_DEVS_MAX];

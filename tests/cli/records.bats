@@ -77,7 +77,7 @@ described()
     # speaking
     awk 'NR == FNR { have[$0]; key[$2]; type[$1]; next }
         ($1 == "record" && !($2 in key)) || ($1 in type && !($0 in have) && !("record " $2 in have)) { print }' \
-        have all | grep -vE '^record mtp$|^plan (device_expert_ids|verifier_bytes|devices|first_layer|last_layer|pass_bytes)$' |
+        have all | grep -vE '^record mtp$|^plan (device_expert_ids|verifier_bytes|devices|first_layer|last_layer|pass_bytes|exchanges|exchange_bytes)$' |
             grep -vE '^speed (x_.*unit|step_launches|token_read_bytes|read_bytes_per_s|(device_used|planned|budget)_bytes)$' > gone || true
     diff /dev/null gone
 }

@@ -277,7 +277,8 @@ static void cards_elsewhere(void **state)
 
 enum { SHARED_IDS = 13, SHARED_LOGITS = 5 };
 
-/* Hidden rows after every layer, and the last logits, of a prompt in two steps. */
+/* Hidden rows after every layer, and the last logits, of a prompt in two steps; then logits alone, of the same tokens
+ * once more: nothing asks for the rows between layers. */
 static float *rows_of(struct rig *rig, int64_t *n)
 {
     const struct model_info *f = model_info(rig->m);
@@ -285,7 +286,7 @@ static float *rows_of(struct rig *rig, int64_t *n)
     int32_t ids[SHARED_IDS];
     struct err e = { 0 };
 
-    *n = hidden + (int64_t)SHARED_LOGITS * rig->n_vocab;
+    *n = hidden + (int64_t)2 * SHARED_LOGITS * rig->n_vocab;
     float *v = calloc((size_t)*n, sizeof *v);
     struct rows out = { v + hidden, 0, rig->n_vocab };
 
@@ -297,6 +298,7 @@ static float *rows_of(struct rig *rig, int64_t *n)
     rig->r->hidden = v + 7 * each;
     ok(run_feed(rig->r, 0, ids + 7, SHARED_IDS - 7, SHARED_LOGITS, rows_sink, &out, NULL, &e), &e);
     rig->r->hidden = NULL;
+    ok(run_feed(rig->r, 0, ids, SHARED_IDS, SHARED_LOGITS, rows_sink, &out, NULL, &e), &e);
     return v;
 }
 
@@ -345,6 +347,155 @@ static void parts_of_layers_all(void **state)
 {
     (void)state;
     each_golden(share_every_layer);
+}
+
+/* ---- columns that cross late ---- */
+
+enum { WIDE = 96, HALF = WIDE / 2, DEEP = 4, TENSORS = 5 };
+
+static uint32_t draw(uint64_t seed, uint64_t *at, uint32_t n)
+{
+    uint32_t r[4];
+
+    rng_block(r, seed, 8, (*at)++);
+    return r[0] % n;
+}
+
+/* Some operation, on some of the tensors. */
+static void any_operation(struct dev *d, const struct tensor *t, const struct tensor *w, uint64_t seed, uint64_t *at,
+                          bool measured)
+{
+    static const int32_t rows[2] = { 3, 1 };
+    const uint32_t kind = draw(seed, at, 11), a = draw(seed, at, TENSORS), other = draw(seed, at, TENSORS - 1);
+    const struct tensor y = t[a], x = t[(a + 1 + other) % TENSORS];
+    const size_t mark = dev_mark(d);
+
+    if (kind == 0) {
+        op_matmul(d, y, w[0], x);
+    } else if (kind == 1) {
+        op_glu(d, y, y, x);
+    } else if (kind == 2) {
+        op_rms_norm(d, y, x, NULL, 0, WIDE >> draw(seed, at, 4), 1e-6f);
+    } else if (kind == 3) {
+        op_add(d, y, x, 0.5f);
+    } else if (kind == 4) {
+        op_heads_pick(d, op_cols(y, 0, HALF), x, 8, 16, 8);
+    } else if (kind == 5) {
+        op_rows_pick(d, op_slice(y, draw(seed, at, 2), 2), x, rows);
+    } else if (kind == 6) {
+        op_mul(d, op_cols(y, 8, HALF), op_cols(x, 8, HALF));
+    } else if (kind == 7) { /* memory that is used again, for other columns */
+        const struct tensor low = dev_scratch(d, WIDE, DEEP), high = dev_scratch(d, WIDE, DEEP);
+
+        op_matmul(d, low, w[0], y);
+        op_matmul(d, high, w[0], x);
+        op_add(d, y, high, 1.0f);
+    } else if (kind == 8) { /* borders elsewhere */
+        op_matmul(d, op_cols(y, 0, HALF), w[1], x);
+    } else if (kind == 9) { /* two with other borders */
+        const struct tensor all = dev_scratch(d, WIDE, DEEP);
+        const struct tensor gate = dev_scratch(d, HALF, DEEP), up = dev_scratch(d, HALF, DEEP);
+
+        op_matmul(d, all, w[0], x);
+        op_heads_pick(d, gate, all, 8, 16, 8);
+        op_matmul(d, up, w[1], x);
+        op_glu(d, up, gate, up);
+        op_mul(d, op_cols(y, 0, HALF), up);
+    } else if (!measured) {
+        dev_copy(d, (float *)y.data + y.stride + 4, (const float *)x.data + 2 * x.stride, 20 * sizeof(float));
+    }
+    dev_release(d, mark);
+}
+
+static void any_order_on(struct dev *d, const float *weights, uint64_t seed, float *out, bool measured)
+{
+    struct tensor w[2];
+    uint64_t at = 0;
+
+    for (int i = 0; i < 2; i++) {
+        const int64_t n = i == 0 ? WIDE : HALF;
+        const struct dev_pieces p = {
+            weights + (ptrdiff_t)i * WIDE * WIDE, (size_t)n * WIDE * sizeof *weights, 1, NULL, QUANT_f32, WIDE, n
+        };
+
+        w[i] = (struct tensor){
+            .type = QUANT_f32, .ne = { WIDE, n, 1 }, .pitch = n, .data = (void *)(uintptr_t)dev_weights_pieces(d, &p)
+        };
+    }
+    dev_begin(d);
+    const struct tensor both = dev_scratch(d, 2 * WIDE, DEEP);
+    struct tensor t[TENSORS] = { op_cols(both, 0, WIDE), op_cols(both, WIDE, WIDE) };
+
+    for (int i = 2; i < TENSORS; i++)
+        t[i] = dev_scratch(d, WIDE, DEEP);
+    for (int i = 0; i < TENSORS * DEEP && !measured; i++)
+        dev_copy(d, op_slice(t[i / DEEP], i % DEEP, 1).data, weights + (ptrdiff_t)i * WIDE, WIDE * sizeof(float));
+    for (int i = 0; i < 12; i++)
+        any_operation(d, t, w, seed, &at, measured);
+    for (int i = 0; i < TENSORS * DEEP && !measured; i++)
+        dev_copy(d, out + (ptrdiff_t)i * WIDE, op_slice(t[i / DEEP], i % DEEP, 1).data, WIDE * sizeof(float));
+}
+
+/* Operations in any order, on tensors side by side, on some of their rows or columns, in scratch that is used again. */
+static void any_order(void **state)
+{
+    const char *const names[] = { "cpu,cpu", "cpu,cpu,cpu" };
+    float weights[(WIDE + HALF) * WIDE], want[TENSORS * DEEP * WIDE], got[TENSORS * DEEP * WIDE];
+    struct err e = { 0 };
+
+    (void)state;
+    for (int i = 0; i < (WIDE + HALF) * WIDE; i++)
+        weights[i] = (float)rng_unit(3, 0, (uint64_t)i) - 0.5f;
+    for (int i = 0; i < 400; i++) {
+        struct dev *d[2];
+        struct dev_list l;
+
+        ok(dev_open(&d[0], "cpu", &(struct dev_opts){ .n_threads = 1 }, &e), &e);
+        ok(dev_list_parse(&l, names[i % 2], &e), &e);
+        ok(dev_open_rows(&d[1], &l, &(struct dev_opts){ .n_threads = 1 }, &e), &e);
+        for (int k = 0; k < 2; k++) {
+            dev_measure(d[k], true);
+            any_order_on(d[k], weights, (uint64_t)i, NULL, true);
+            dev_measure(d[k], false);
+            ok(dev_reserve(d[k], dev_scratch_peak(d[k]), &e), &e);
+            any_order_on(d[k], weights, (uint64_t)i, k == 0 ? want : got, false);
+            ok(dev_end(d[k], &e), &e);
+            dev_close(d[k]);
+        }
+        for (int j = 0; j < TENSORS * DEEP * WIDE; j++)
+            if (memcmp(&got[j], &want[j], sizeof *got) != 0)
+                fail_msg("order %d: value %d is %.9g, not %.9g", i, j, (double)got[j], (double)want[j]);
+    }
+}
+
+/* A token takes few exchanges, and a plan says how many. */
+static void few_exchanges(void **state)
+{
+    struct run_placement_opts o = {
+        .model = { .device = "cpu,cpu", .n_threads = 1, .acts = test_acts(), .placement = { .rows = true } },
+        .run = { .ctx_tokens = 64, .rows_max = 16 }
+    };
+    struct run_placement *f;
+    int32_t ids[3] = { 40, 47, 54 };
+    int64_t before, bytes;
+    struct err e = { 0 };
+    struct gguf *g;
+    struct rig rig;
+
+    (void)state;
+    ok(gguf_open(&g, nano, &e), &e);
+    ok(run_placement_make(&f, g, &o, &e), &e);
+    gguf_close(g);
+    rig_open_on(&rig, -2, nano, 1, &o.run);
+    ok(run_feed(rig.r, 0, ids, 2, 0, NULL, NULL, NULL, &e), &e);
+    const int64_t n = dev_exchanges(model_dev(rig.m), &before);
+
+    ok(run_feed(rig.r, 0, ids + 2, 1, 1, NULL, NULL, NULL, &e), &e);
+    assert_int_equal(dev_exchanges(model_dev(rig.m), &bytes) - n, f->exchanges);
+    assert_int_equal(bytes - before, f->exchange_bytes);
+    assert_in_range(f->exchanges, 1, 5 * f->n_layer);
+    rig_close(&rig);
+    run_placement_free(f);
 }
 
 /* More devices than a layer has heads; weights in RAM, in whatever layout; counted as they lie. */
@@ -604,6 +755,7 @@ int main(void)
         cmocka_unit_test(parts_of_layers),     cmocka_unit_test(odd_shares),
         cmocka_unit_test(parts_of_layers_all), cmocka_unit_test(areas),
         cmocka_unit_test(one_fails),           cmocka_unit_test(requests_end),
+        cmocka_unit_test(any_order),           cmocka_unit_test(few_exchanges),
     };
 
     test_filter();
