@@ -218,11 +218,11 @@ void *dev_alloc_areas(struct dev *d, const struct dev_area *a, int n);
 /* Of a device of several: how many they are, 1 of others; each of them, or d itself; what the areas that begin at p, or
  * the one area alone, take there. */
 int dev_members(const struct dev *d);
-/* How often the devices have exchanged what each had computed, and how many bytes they got. */
-int64_t dev_exchanges(const struct dev *d, int64_t *bytes);
 struct dev *dev_member(struct dev *d, int i);
 size_t dev_areas_bytes(struct dev *d, const void *p, int member);
 size_t dev_area_bytes(struct dev *d, const void *p, int member);
+/* How often they have exchanged what each had computed, and in *bytes how much they got; 0 of other devices. */
+int64_t dev_exchanges(const struct dev *d, int64_t *bytes);
 void dev_free(struct dev *d, void *p, size_t n); /* NULL is allowed */
 void dev_zero(struct dev *d, void *p, size_t n);
 /* n bytes, each side on the device or the host; moving down within one array is allowed (to < from). */
