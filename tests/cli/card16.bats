@@ -65,8 +65,9 @@ by_role() { chimere-quantize --measure "$LOSSES" --by-role "$@"; }
 @test "card16: the 35B shape with 32K tokens is on a card of 16 GB as a whole, with fewer bytes a token than iq4_xs" {
     local plan=(--plan --shape qwen3.6-35b-a3b --vram 16G --ctx 32k --bandwidth 448)
     chimere-run "${plan[@]}" --mix card16 --json > plan.json
+    # made for 15,500 MiB by the estimate of a build without CUDA; one with CUDA counts 8 MiB more scratch
     jq -e '.kv == "f16,f16" and .host_weight_bytes_by_kind.experts == null and all(.layers[]; .device_experts == 256)
-        and .total_bytes <= 15500 * 1048576' plan.json
+        and .total_bytes <= 15520 * 1048576' plan.json
     chimere-run "${plan[@]}" --mix card16 > plan
     grep -q 'at 75 %        of the bandwidth alone [0-9]* to [0-9]* tokens/s' plan
     # what --plan says, quantize says of the same shape; token-bytes=1500M is kept
