@@ -326,7 +326,7 @@ static enum err_code read_roles(struct roles *r, struct ramp_losses_head *head, 
         no++;
     }
     if (e->code == ERR_OK && no == 0)
-        (void)err_set(e, ERR_FORMAT, "not a file of losses");
+        return err_set(e, ERR_FORMAT, "%s: is empty, not a file of losses", from);
     return e->code ? err_wrap(e, "%s:%zu", from, no) : ERR_OK;
 }
 
