@@ -281,26 +281,27 @@ struct cuda {
 /* device/open.cu */
 void cuda_fail(struct cuda *c, cudaError_t e, const char *where);
 #define TRY(c, call) cuda_fail((c), call, #call)
+enum err_code cuda_failed(const struct cuda *c, struct err *e); /* what has; ERR_OK: nothing */
 
 /* device/memory.cu: rows of the table, and: */
 enum { BOUNCE = 8 << 20 };
 void *cuda_take(struct cuda *c, size_t n); /* NULL: there is no room */
 void cuda_loaded(struct cuda *c);          /* threads that load weights end; new ones come with new weights */
 void cuda_count(struct cuda *c, size_t n, bool more); /* n bytes were taken, or given back */
-void *cuda_alloc(void *ctx, size_t n);
-void cuda_release(void *ctx, void *p, size_t n);
-const void *cuda_weights(void *ctx, const void *host, size_t n);
-const void *cuda_weights_some(void *ctx, const void *host, size_t piece_bytes, int64_t n, const bool *keep);
-const void *cuda_weights_rows(void *ctx, const void *host, size_t n);
+void *cuda_alloc(struct cuda *c, size_t n);
+void cuda_release(struct cuda *c, void *p, size_t n);
+const void *cuda_weights(struct cuda *c, const void *host, size_t n);
+const void *cuda_weights_some(struct cuda *c, const void *host, size_t piece_bytes, int64_t n, const bool *keep);
+const void *cuda_weights_rows(struct cuda *c, const void *host, size_t n);
 bool cuda_is_lookup(const struct cuda *c, const void *w);
 void cuda_lookup_reserve(struct cuda *c);
 void cuda_lookup_close(struct lookup *l);
 /* Where the step finds row token[i] of w as row i; NULL when it is only measured, or failed. */
 void *cuda_look_up(struct cuda *c, const void *w, size_t row_bytes, const int32_t *token, int64_t n);
-bool cuda_reserve_weights(void *ctx, size_t n);
-size_t cuda_held(void *ctx);
+bool cuda_reserve_weights(struct cuda *c, size_t n);
+size_t cuda_held(struct cuda *c);
 void cuda_look(struct cuda *c);
-struct dev_memory cuda_memory(void *ctx);
+struct dev_memory cuda_memory(struct cuda *c);
 
 /* device/step.cu */
 void *cuda_stage(struct cuda *c, enum staged_as as, const void *data,
@@ -310,17 +311,17 @@ struct pages cuda_stage_pages(struct cuda *c, const struct op_kv *kv, const stru
 struct node *cuda_record(struct cuda *c, int op);
 void cuda_recorded(struct cuda *c); /* the node is complete */
 void cuda_flush(struct cuda *c);    /* runs what is recorded, and waits */
-void cuda_submit(void *ctx);
-bool cuda_lanes(void *ctx, int n);
-void cuda_begin_in(void *ctx, int lane);
+void cuda_submit(struct cuda *c);
+bool cuda_lanes(struct cuda *c, int n);
+void cuda_begin_in(struct cuda *c, int lane);
 void cuda_launch(struct cuda *c);         /* all of the step in hand is under way */
 void cuda_land(struct cuda *c, int lane); /* it is done, or c->bad says why not */
 void cuda_lane_close(struct lane *l);
 bool cuda_fetch(struct cuda *c, void *to, const void *from, size_t n); /* false: no room */
 void cuda_drop_graphs(struct cuda *c);
-void cuda_pass(void *from, void *to, struct tensor y, struct tensor x); /* dev_pass() */
+void cuda_pass(struct cuda *a, void *to, struct tensor y, struct tensor x); /* dev_pass() */
 void cuda_pass_close(struct cuda *c);
-bool cuda_reserve(void *ctx); /* what measured nodes need */
+bool cuda_reserve(struct cuda *c); /* what measured nodes need */
 
 /* device/cpu_experts.cu */
 void cuda_hand_need(struct cuda *c, int64_t n, int n_used, int64_t width, int64_t out_width);
@@ -356,12 +357,12 @@ size_t cuda_ws(const struct node *v); /* working memory that a node needs */
 void cuda_added_open(struct cuda *c); /* gemm/gemv_r1_fused.cu: memory of what adapters add in launches of products */
 
 /* device/timing.cu */
-enum err_code cuda_read_speed(void *ctx, size_t n, double *bytes_per_s, int reps, struct err *e);
-void cuda_time(void *ctx, bool on);
-uint64_t cuda_time_ns(void *ctx, enum dev_op op);
-int cuda_launched(void *ctx, struct dev_launched *out, int max);
+enum err_code cuda_read_speed(struct cuda *c, size_t n, double *bytes_per_s, int reps, struct err *e);
+void cuda_time(struct cuda *c, bool on);
+uint64_t cuda_time_ns(struct cuda *c, enum dev_op op);
+int cuda_launched(struct cuda *c, struct dev_launched *out, int max);
 void cuda_count_launch(struct cuda *c, const char *file); /* __FILE__ of the launch */
-uint64_t cuda_graphs(void *ctx);
+uint64_t cuda_graphs(struct cuda *c);
 void cuda_clock_begin(struct cuda *c, int n);                                     /* before n nodes are launched */
 void cuda_clock_mark(struct cuda *c, const struct node *v, int n, bool captured); /* n = 0: the start */
 void cuda_clock_end(struct cuda *c);                                              /* after they are done */
@@ -381,6 +382,14 @@ static inline int64_t ceil_div(int64_t a, int64_t b)
 static inline size_t round_up(size_t n, size_t to)
 {
     return (n + to - 1) / to * to;
+}
+static inline int power_of_two(int64_t n)
+{
+    int p = 1;
+
+    while (p < n)
+        p *= 2;
+    return p;
 }
 
 /* Launchers, by file. */

@@ -39,9 +39,8 @@ void cuda_count(struct cuda *c, size_t n, bool more)
     c->held += more ? pieces : 0 - pieces;
 }
 
-void *cuda_alloc(void *ctx, size_t n)
+void *cuda_alloc(struct cuda *c, size_t n)
 {
-    struct cuda *c = (struct cuda *)ctx;
     void *p;
 
     if (c->dry_run) { /* an address that stands for it */
@@ -57,10 +56,8 @@ void *cuda_alloc(void *ctx, size_t n)
     return p;
 }
 
-void cuda_release(void *ctx, void *p, size_t n)
+void cuda_release(struct cuda *c, void *p, size_t n)
 {
-    struct cuda *c = (struct cuda *)ctx;
-
     cuda_count(c, n, false);
     if (c->dry_run) {
         (void)munmap(p, n + 1);
@@ -95,10 +92,8 @@ static bool new_block(struct cuda *c, size_t n)
     return true;
 }
 
-bool cuda_reserve_weights(void *ctx, size_t n)
+bool cuda_reserve_weights(struct cuda *c, size_t n)
 {
-    struct cuda *c = (struct cuda *)ctx;
-
     if (c->dry_run)
         return true;
     if (!new_block(c, n))
@@ -180,9 +175,8 @@ static void upload(struct cuda *c, unsigned char *to, const void *host, size_t n
     }
 }
 
-const void *cuda_weights_some(void *ctx, const void *host, size_t piece_bytes, int64_t n, const bool *keep)
+const void *cuda_weights_some(struct cuda *c, const void *host, size_t piece_bytes, int64_t n, const bool *keep)
 {
-    struct cuda *c = (struct cuda *)ctx;
     const unsigned char *from = (const unsigned char *)host;
     size_t all = 0;
 
@@ -208,23 +202,23 @@ const void *cuda_weights_some(void *ctx, const void *host, size_t piece_bytes, i
     return c->bad != cudaSuccess ? NULL : p;
 }
 
-const void *cuda_weights(void *ctx, const void *host, size_t n)
+const void *cuda_weights(struct cuda *c, const void *host, size_t n)
 {
-    return cuda_weights_some(ctx, host, n, 1, NULL);
+    return cuda_weights_some(c, host, n, 1, NULL);
 }
 
 /* ---- rows that are taken from the host ---- */
 
-const void *cuda_weights_rows(void *ctx, const void *host, size_t n)
+const void *cuda_weights_rows(struct cuda *c, const void *host, size_t n)
 {
-    struct matrix *m = ((struct cuda *)ctx)->matrix;
+    struct matrix *m = c->matrix;
 
     for (int i = 0; i < LOOKUPS; i++)
         if (m[i].from == NULL) {
             m[i] = (struct matrix){ (const unsigned char *)host, n };
             return host;
         }
-    return cuda_weights(ctx, host, n);
+    return cuda_weights(c, host, n);
 }
 
 bool cuda_is_lookup(const struct cuda *c, const void *w)
@@ -293,9 +287,9 @@ void *cuda_look_up(struct cuda *c, const void *w, size_t row_bytes, const int32_
 
 /* ---- how much ---- */
 
-size_t cuda_held(void *ctx)
+size_t cuda_held(struct cuda *c)
 {
-    return OWN + ((struct cuda *)ctx)->held;
+    return OWN + c->held;
 }
 
 /* Before anything is taken: what the context takes, where nobody else's memory hides it. */
@@ -314,9 +308,8 @@ void cuda_look(struct cuda *c)
         c->mem.fixed_bytes = (int64_t)(total - left) + CODE;
 }
 
-struct dev_memory cuda_memory(void *ctx)
+struct dev_memory cuda_memory(struct cuda *c)
 {
-    struct cuda *c = (struct cuda *)ctx;
     size_t left = 0, total = 0;
 
     if (c->dry_run)

@@ -28,15 +28,13 @@ static void cuda_move(struct cuda *c, void *to, const void *from, size_t n)
     TRY(c, cudaStreamSynchronize(c->stream));
 }
 
-static void begin_step(void *ctx)
+static void begin_step(struct cuda *c)
 {
-    struct cuda *c = (struct cuda *)ctx;
-
     cuda_flush(c);
     c->in_step = true;
 }
 
-static enum err_code what_failed(const struct cuda *c, struct err *e)
+enum err_code cuda_failed(const struct cuda *c, struct err *e)
 {
     if (c->bad == cudaSuccess)
         return ERR_OK;
@@ -44,36 +42,30 @@ static enum err_code what_failed(const struct cuda *c, struct err *e)
                    cudaGetErrorString(c->bad), c->bad_at);
 }
 
-static enum err_code end_step(void *ctx, struct err *e)
+static enum err_code end_step(struct cuda *c, struct err *e)
 {
-    struct cuda *c = (struct cuda *)ctx;
-
     cuda_flush(c);
     c->in_step = false;
-    return what_failed(c, e);
+    return cuda_failed(c, e);
 }
 
-static enum err_code launch_step(void *ctx, struct err *e)
+static enum err_code launch_step(struct cuda *c, struct err *e)
 {
-    struct cuda *c = (struct cuda *)ctx;
-
     cuda_launch(c);
     c->in_step = false;
-    return what_failed(c, e);
+    return cuda_failed(c, e);
 }
 
-static enum err_code land_step(void *ctx, int lane, struct err *e)
+static enum err_code land_step(struct cuda *c, int lane, struct err *e)
 {
-    struct cuda *c = (struct cuda *)ctx;
-
     cuda_land(c, lane);
-    return what_failed(c, e);
+    return cuda_failed(c, e);
 }
 
-static void leave_step(void *ctx)
+static void leave_step(struct cuda *c)
 {
-    cuda_submit(ctx);
-    ((struct cuda *)ctx)->in_step = false;
+    cuda_submit(c);
+    c->in_step = false;
 }
 
 static bool on_device(const void *p)
@@ -87,10 +79,8 @@ static bool on_device(const void *p)
     return a.type == cudaMemoryTypeDevice;
 }
 
-static void record_zero(void *ctx, void *p, size_t n)
+static void record_zero(struct cuda *c, void *p, size_t n)
 {
-    struct cuda *c = (struct cuda *)ctx;
-
     if (c->dry_run)
         return;
     struct node *v = cuda_record(c, NODE_ZERO);
@@ -99,10 +89,8 @@ static void record_zero(void *ctx, void *p, size_t n)
     cuda_recorded(c);
 }
 
-static void record_copy(void *ctx, void *to, const void *from, size_t n)
+static void record_copy(struct cuda *c, void *to, const void *from, size_t n)
 {
-    struct cuda *c = (struct cuda *)ctx;
-
     if (c->dry_run)
         return;
     (void)cudaSetDevice(c->id);
@@ -120,18 +108,54 @@ static void record_copy(void *ctx, void *to, const void *from, size_t n)
         cuda_move(c, to, from, n);
 }
 
-static void fetch(void *ctx, void *to, const void *from, size_t n)
+static void fetch(struct cuda *c, void *to, const void *from, size_t n)
 {
-    if (!cuda_fetch((struct cuda *)ctx, to, from, n))
-        record_copy(ctx, to, from, n);
+    if (!cuda_fetch(c, to, from, n))
+        record_copy(c, to, from, n);
 }
 
 /* ---- operations ---- */
 
-static void op_embed_(void *ctx, struct tensor y, struct tensor w, const int32_t *token, const struct op_ids *ids,
+/* Those that take nothing but tensors, or a factor. */
+template <int OP> static void of_two(struct cuda *c, struct tensor y, struct tensor x)
+{
+    rec2(c, OP, y, x);
+    cuda_recorded(c);
+}
+
+template <int OP> static void of_three(struct cuda *c, struct tensor y, struct tensor x, struct tensor z)
+{
+    set_tensor(&rec2(c, OP, y, x)->t[2], z);
+    cuda_recorded(c);
+}
+
+template <int OP> static void of_factor(struct cuda *c, struct tensor y, float s)
+{
+    rec1(c, OP, y)->f[0] = s;
+    cuda_recorded(c);
+}
+
+static constexpr auto op_sigmoid_mul_ = of_two<DEV_OP_sigmoid_mul>;
+static constexpr auto op_mul_ = of_two<DEV_OP_mul>;
+static constexpr auto op_matmul_ = of_three<DEV_OP_matmul>;
+static constexpr auto op_add_gated_ = of_three<DEV_OP_add_gated>;
+static constexpr auto op_glu_ = of_three<DEV_OP_glu>;
+static constexpr auto op_geglu_ = of_three<DEV_OP_geglu>;
+static constexpr auto op_moe_sum_ = of_three<DEV_OP_moe_sum>;
+static constexpr auto op_streams_mix_ = of_three<DEV_OP_streams_mix>;
+static constexpr auto op_streams_add_ = of_three<DEV_OP_streams_add>;
+static constexpr auto op_scale_ = of_factor<DEV_OP_scale>;
+static constexpr auto op_silu_ = of_factor<DEV_OP_silu>;
+
+static void op_relu2_(struct cuda *c, struct tensor y)
+{
+    rec1(c, DEV_OP_relu2, y);
+    cuda_recorded(c);
+}
+
+static void op_embed_(struct cuda *c, struct tensor y, struct tensor w, const int32_t *token, const struct op_ids *ids,
                       float scale)
 {
-    struct cuda *c = (struct cuda *)ctx;
     bool gather = cuda_is_lookup(c, w.data);
 
     if (gather && ids != NULL) {
@@ -148,18 +172,9 @@ static void op_embed_(void *ctx, struct tensor y, struct tensor w, const int32_t
     cuda_recorded(c);
 }
 
-static void op_matmul_(void *ctx, struct tensor y, struct tensor w, struct tensor x)
-{
-    struct cuda *c = (struct cuda *)ctx;
-
-    set_tensor(&rec2(c, DEV_OP_matmul, y, w)->t[2], x);
-    cuda_recorded(c);
-}
-
-static void op_rms_norm_(void *ctx, struct tensor y, struct tensor x, const float *w, int64_t n_w, int64_t group,
+static void op_rms_norm_(struct cuda *c, struct tensor y, struct tensor x, const float *w, int64_t n_w, int64_t group,
                          float eps)
 {
-    struct cuda *c = (struct cuda *)ctx;
     struct node *v = rec2(c, DEV_OP_rms_norm, y, x);
 
     v->p[0] = w;
@@ -169,10 +184,9 @@ static void op_rms_norm_(void *ctx, struct tensor y, struct tensor x, const floa
     cuda_recorded(c);
 }
 
-static void op_rms_norm_gated_(void *ctx, struct tensor y, struct tensor x, struct tensor z, const float *w,
+static void op_rms_norm_gated_(struct cuda *c, struct tensor y, struct tensor x, struct tensor z, const float *w,
                                int64_t n_w, int64_t group, float eps)
 {
-    struct cuda *c = (struct cuda *)ctx;
     struct node *v = rec2(c, DEV_OP_rms_norm_gated, y, x);
 
     set_tensor(&v->t[2], z);
@@ -183,82 +197,22 @@ static void op_rms_norm_gated_(void *ctx, struct tensor y, struct tensor x, stru
     cuda_recorded(c);
 }
 
-static void op_add_(void *ctx, struct tensor y, struct tensor x, float s)
+static void op_add_(struct cuda *c, struct tensor y, struct tensor x, float s)
 {
-    struct cuda *c = (struct cuda *)ctx;
-
     rec2(c, DEV_OP_add, y, x)->f[0] = s;
     cuda_recorded(c);
 }
 
-static void op_add_gated_(void *ctx, struct tensor y, struct tensor x, struct tensor g)
+static void op_rows_pick_(struct cuda *c, struct tensor y, struct tensor x, const int32_t *row)
 {
-    struct cuda *c = (struct cuda *)ctx;
-
-    set_tensor(&rec2(c, DEV_OP_add_gated, y, x)->t[2], g);
-    cuda_recorded(c);
-}
-
-static void op_glu_(void *ctx, struct tensor y, struct tensor gate, struct tensor up)
-{
-    struct cuda *c = (struct cuda *)ctx;
-
-    set_tensor(&rec2(c, DEV_OP_glu, y, gate)->t[2], up);
-    cuda_recorded(c);
-}
-
-static void op_geglu_(void *ctx, struct tensor y, struct tensor gate, struct tensor up)
-{
-    struct cuda *c = (struct cuda *)ctx;
-
-    set_tensor(&rec2(c, DEV_OP_geglu, y, gate)->t[2], up);
-    cuda_recorded(c);
-}
-
-static void op_relu2_(void *ctx, struct tensor y)
-{
-    struct cuda *c = (struct cuda *)ctx;
-
-    rec1(c, DEV_OP_relu2, y);
-    cuda_recorded(c);
-}
-
-static void op_sigmoid_mul_(void *ctx, struct tensor y, struct tensor g)
-{
-    struct cuda *c = (struct cuda *)ctx;
-
-    rec2(c, DEV_OP_sigmoid_mul, y, g);
-    cuda_recorded(c);
-}
-
-static void op_mul_(void *ctx, struct tensor y, struct tensor x)
-{
-    struct cuda *c = (struct cuda *)ctx;
-
-    rec2(c, DEV_OP_mul, y, x);
-    cuda_recorded(c);
-}
-
-static void op_scale_(void *ctx, struct tensor y, float s)
-{
-    struct cuda *c = (struct cuda *)ctx;
-
-    rec1(c, DEV_OP_scale, y)->f[0] = s;
-    cuda_recorded(c);
-}
-
-static void op_rows_pick_(void *ctx, struct tensor y, struct tensor x, const int32_t *row)
-{
-    struct cuda *c = (struct cuda *)ctx;
     struct node *v = rec2(c, DEV_OP_rows_pick, y, x);
 
     v->p[0] = cuda_stage(c, AS_PICKS, row, (size_t)y.ne[1] * sizeof *row);
     cuda_recorded(c);
 }
 
-static void op_heads_pick_(void *ctx, struct tensor y, struct tensor x, int64_t dim, int64_t pitch, int64_t first)
+static void op_heads_pick_(struct cuda *c, struct tensor y, struct tensor x, int64_t dim, int64_t pitch, int64_t first)
 {
-    struct cuda *c = (struct cuda *)ctx;
     struct node *v = rec2(c, DEV_OP_heads_pick, y, x);
 
     v->i[0] = (int)dim;
@@ -267,9 +221,8 @@ static void op_heads_pick_(void *ctx, struct tensor y, struct tensor x, int64_t 
     cuda_recorded(c);
 }
 
-static void op_rope_(void *ctx, struct tensor x, const struct op_rope *a, const struct op_rows *r)
+static void op_rope_(struct cuda *c, struct tensor x, const struct op_rope *a, const struct op_rows *r)
 {
-    struct cuda *c = (struct cuda *)ctx;
     struct node *v = rec1(c, DEV_OP_rope, x);
 
     v->rope.dim = a->dim;
@@ -281,26 +234,22 @@ static void op_rope_(void *ctx, struct tensor x, const struct op_rope *a, const 
     cuda_recorded(c);
 }
 
-static void op_hadamard_(void *ctx, struct tensor y, struct tensor x, int64_t dim)
+static void op_hadamard_(struct cuda *c, struct tensor y, struct tensor x, int64_t dim)
 {
-    struct cuda *c = (struct cuda *)ctx;
-
     rec2(c, DEV_OP_hadamard, y, x)->i[0] = (int)dim;
     cuda_recorded(c);
 }
 
-static void op_kv_store_(void *ctx, struct tensor k, struct tensor v, const struct op_kv *kv, const struct op_rows *r)
+static void op_kv_store_(struct cuda *c, struct tensor k, struct tensor v, const struct op_kv *kv,
+                         const struct op_rows *r)
 {
-    struct cuda *c = (struct cuda *)ctx;
-
     set_kv(c, rec2(c, DEV_OP_kv_store, k, v), kv, r);
     cuda_recorded(c);
 }
 
-static void op_attn_(void *ctx, struct tensor y, struct tensor q, const struct op_kv *kv, float scale,
+static void op_attn_(struct cuda *c, struct tensor y, struct tensor q, const struct op_kv *kv, float scale,
                      const struct op_rows *r)
 {
-    struct cuda *c = (struct cuda *)ctx;
     struct node *v = rec2(c, DEV_OP_attn, y, q);
 
     v->f[0] = scale;
@@ -308,9 +257,8 @@ static void op_attn_(void *ctx, struct tensor y, struct tensor q, const struct o
     cuda_recorded(c);
 }
 
-static void op_conv_(void *ctx, struct tensor y, struct tensor x, const struct op_conv *a, const struct op_rows *r)
+static void op_conv_(struct cuda *c, struct tensor y, struct tensor x, const struct op_conv *a, const struct op_rows *r)
 {
-    struct cuda *c = (struct cuda *)ctx;
     struct node *v = rec2(c, DEV_OP_conv, y, x);
 
     v->conv.taps = a->taps;
@@ -323,10 +271,9 @@ static void op_conv_(void *ctx, struct tensor y, struct tensor x, const struct o
     cuda_recorded(c);
 }
 
-static void op_gdn_(void *ctx, struct tensor y, struct tensor qkv, struct tensor alpha, struct tensor beta,
+static void op_gdn_(struct cuda *c, struct tensor y, struct tensor qkv, struct tensor alpha, struct tensor beta,
                     const struct op_gdn *a, const struct op_rows *r)
 {
-    struct cuda *c = (struct cuda *)ctx;
     struct node *v = rec2(c, DEV_OP_gdn, y, qkv);
 
     set_tensor(&v->t[2], alpha);
@@ -344,10 +291,9 @@ static void op_gdn_(void *ctx, struct tensor y, struct tensor qkv, struct tensor
     cuda_recorded(c);
 }
 
-static void op_kda_(void *ctx, struct tensor y, struct tensor qkv, struct tensor decay, struct tensor beta,
+static void op_kda_(struct cuda *c, struct tensor y, struct tensor qkv, struct tensor decay, struct tensor beta,
                     const struct op_kda *a, const struct op_rows *r)
 {
-    struct cuda *c = (struct cuda *)ctx;
     struct node *v = rec2(c, DEV_OP_kda, y, qkv);
 
     set_tensor(&v->t[2], decay);
@@ -363,10 +309,9 @@ static void op_kda_(void *ctx, struct tensor y, struct tensor qkv, struct tensor
     cuda_recorded(c);
 }
 
-static void op_ssm1_(void *ctx, struct tensor y, struct tensor x, struct tensor dt, struct tensor b, struct tensor cc,
-                     const struct op_ssm1 *a, const struct op_rows *r)
+static void op_ssm1_(struct cuda *c, struct tensor y, struct tensor x, struct tensor dt, struct tensor b,
+                     struct tensor cc, const struct op_ssm1 *a, const struct op_rows *r)
 {
-    struct cuda *c = (struct cuda *)ctx;
     struct node *v = rec2(c, DEV_OP_ssm1, y, x);
 
     set_tensor(&v->t[2], dt);
@@ -381,10 +326,9 @@ static void op_ssm1_(void *ctx, struct tensor y, struct tensor x, struct tensor 
     cuda_recorded(c);
 }
 
-static void op_ssm2_(void *ctx, struct tensor y, struct tensor xbc, struct tensor dt, const struct op_ssm2 *a,
+static void op_ssm2_(struct cuda *c, struct tensor y, struct tensor xbc, struct tensor dt, const struct op_ssm2 *a,
                      const struct op_rows *r)
 {
-    struct cuda *c = (struct cuda *)ctx;
     struct node *v = rec2(c, DEV_OP_ssm2, y, xbc);
 
     set_tensor(&v->t[2], dt);
@@ -400,9 +344,9 @@ static void op_ssm2_(void *ctx, struct tensor y, struct tensor xbc, struct tenso
     cuda_recorded(c);
 }
 
-static void op_route_(void *ctx, int32_t *expert, struct tensor weight, struct tensor logits, const struct op_route *a)
+static void op_route_(struct cuda *c, int32_t *expert, struct tensor weight, struct tensor logits,
+                      const struct op_route *a)
 {
-    struct cuda *c = (struct cuda *)ctx;
     struct node *v = rec2(c, DEV_OP_route, weight, logits);
 
     v->out = expert;
@@ -415,15 +359,6 @@ static void op_route_(void *ctx, int32_t *expert, struct tensor weight, struct t
     v->route.n_group = a->n_group;
     v->route.n_group_used = a->n_group_used;
     cuda_recorded(c);
-}
-
-static int power_of_two(int n)
-{
-    int p = 1;
-
-    while (p < n)
-        p *= 2;
-    return p;
 }
 
 /* The lists of a node's rows, and what the step's adapters have for `parts` matrices, pair NULL: nothing. Sizes are
@@ -461,11 +396,9 @@ static void set_adapters(struct cuda *c, struct node *v, const struct op_terms *
     free(pair);
 }
 
-static void op_adapt_(void *ctx, const struct op_adapt *a, int n, struct tensor x, const int32_t *token,
+static void op_adapt_(struct cuda *c, const struct op_adapt *a, int n, struct tensor x, const int32_t *token,
                       const struct op_terms *t)
 {
-    struct cuda *c = (struct cuda *)ctx;
-
     for (int i = 0; i < n; i++) {
         const struct op_adapt *part = &a[i];
         const int64_t rows = part->y.ne[1];
@@ -503,9 +436,20 @@ static void set_moe_adapters(struct cuda *c, struct node *v, const struct op_moe
     set_adapters(c, v, a->adapt->terms, rows, part, 3);
 }
 
-static void op_top_(void *ctx, void *out, struct tensor logits, const struct op_top *a)
+template <int OP> static void of_experts(struct cuda *c, struct tensor y, struct tensor x, const struct op_moe *a)
 {
-    struct cuda *c = (struct cuda *)ctx;
+    struct node *v = rec2(c, OP, y, x);
+
+    set_moe(v, a);
+    set_moe_adapters(c, v, a, x.ne[1]);
+    cuda_recorded(c);
+}
+
+static constexpr auto op_moe_ = of_experts<DEV_OP_moe>;
+static constexpr auto op_moe_pairs_ = of_experts<DEV_OP_moe_pairs>;
+
+static void op_top_(struct cuda *c, void *out, struct tensor logits, const struct op_top *a)
+{
     size_t rows = (size_t)logits.ne[1];
 
     if (a->mask != NULL)
@@ -522,39 +466,8 @@ static void op_top_(void *ctx, void *out, struct tensor logits, const struct op_
     cuda_recorded(c);
 }
 
-static void op_moe_(void *ctx, struct tensor y, struct tensor x, const struct op_moe *a)
+static void op_hand_out_(struct cuda *c, struct tensor x, const int32_t *expert, const struct op_hand *h)
 {
-    struct cuda *c = (struct cuda *)ctx;
-
-    struct node *v = rec2(c, DEV_OP_moe, y, x);
-
-    set_moe(v, a);
-    set_moe_adapters(c, v, a, x.ne[1]);
-    cuda_recorded(c);
-}
-
-static void op_moe_pairs_(void *ctx, struct tensor out, struct tensor x, const struct op_moe *a)
-{
-    struct cuda *c = (struct cuda *)ctx;
-
-    struct node *v = rec2(c, DEV_OP_moe_pairs, out, x);
-
-    set_moe(v, a);
-    set_moe_adapters(c, v, a, x.ne[1]);
-    cuda_recorded(c);
-}
-
-static void op_moe_sum_(void *ctx, struct tensor y, struct tensor out, struct tensor weight)
-{
-    struct cuda *c = (struct cuda *)ctx;
-
-    set_tensor(&rec2(c, DEV_OP_moe_sum, y, out)->t[2], weight);
-    cuda_recorded(c);
-}
-
-static void op_hand_out_(void *ctx, struct tensor x, const int32_t *expert, const struct op_hand *h)
-{
-    struct cuda *c = (struct cuda *)ctx;
     struct node *v = cuda_record(c, DEV_OP_hand_out);
 
     set_tensor(&v->t[1], x);
@@ -563,9 +476,9 @@ static void op_hand_out_(void *ctx, struct tensor x, const int32_t *expert, cons
     cuda_recorded(c);
 }
 
-static void op_hand_in_(void *ctx, struct tensor out, struct tensor x, const int32_t *expert, const struct op_hand *h)
+static void op_hand_in_(struct cuda *c, struct tensor out, struct tensor x, const int32_t *expert,
+                        const struct op_hand *h)
 {
-    struct cuda *c = (struct cuda *)ctx;
     struct node *v = rec2(c, DEV_OP_hand_in, out, x);
 
     v->p[0] = expert;
@@ -577,9 +490,8 @@ static void op_hand_in_(void *ctx, struct tensor out, struct tensor x, const int
     cuda_recorded(c);
 }
 
-static void op_tally_(void *ctx, uint64_t *count, int, const int32_t *expert, int64_t n)
+static void op_tally_(struct cuda *c, uint64_t *count, int, const int32_t *expert, int64_t n)
 {
-    struct cuda *c = (struct cuda *)ctx;
     struct node *v = cuda_record(c, DEV_OP_tally);
 
     v->out = count;
@@ -588,29 +500,25 @@ static void op_tally_(void *ctx, uint64_t *count, int, const int32_t *expert, in
     cuda_recorded(c);
 }
 
-static void set_measuring(void *ctx, bool on)
+static void set_measuring(struct cuda *c, bool on)
 {
-    struct cuda *c = (struct cuda *)ctx;
-
     c->measuring = on;
     c->lane = &c->first;
     c->lane->lookup.measured = 0;
 }
 
-static const char *device_name(void *ctx)
+static const char *device_name(struct cuda *c)
 {
-    return ((struct cuda *)ctx)->about;
+    return c->about;
 }
 
-static int one_thread(void *)
+static int one_thread(struct cuda *)
 {
     return 1;
 }
 
-static void close_cuda(void *ctx)
+static void close_cuda(struct cuda *c)
 {
-    struct cuda *c = (struct cuda *)ctx;
-
     if (c->dry_run) {
         free(c->more);
         free(c);
@@ -654,50 +562,59 @@ static void close_cuda(void *ctx)
     free(c);
 }
 
-static uint64_t used_kernels(void *ctx)
+static uint64_t used_kernels(struct cuda *c)
 {
-    return ((struct cuda *)ctx)->used;
+    return c->used;
 }
+
+/* F of this device as the table has it, for devices of any kind. */
+template <auto F> struct entry;
+template <class R, class... A, R (*F)(struct cuda *, A...)> struct entry<F> {
+    static R call(void *ctx, A... a)
+    {
+        return F((struct cuda *)ctx, a...);
+    }
+};
 
 static struct dev_table make_table(void)
 {
     struct dev_table t = {};
 
-#define X(name) t.name = op_##name##_;
+#define X(name) t.name = entry<op_##name##_>::call;
     DEV_OPS(X)
 #undef X
-    t.measure = set_measuring;
-    t.reserve = cuda_reserve;
-    t.kernels = used_kernels;
-    t.weights = cuda_weights;
-    t.weights_rows = cuda_weights_rows;
-    t.weights_some = cuda_weights_some;
-    t.reserve_weights = cuda_reserve_weights;
-    t.held = cuda_held;
-    t.memory = cuda_memory;
+    t.measure = entry<set_measuring>::call;
+    t.reserve = entry<cuda_reserve>::call;
+    t.kernels = entry<used_kernels>::call;
+    t.weights = entry<cuda_weights>::call;
+    t.weights_rows = entry<cuda_weights_rows>::call;
+    t.weights_some = entry<cuda_weights_some>::call;
+    t.reserve_weights = entry<cuda_reserve_weights>::call;
+    t.held = entry<cuda_held>::call;
+    t.memory = entry<cuda_memory>::call;
     t.is_host = false;
-    t.alloc = cuda_alloc;
-    t.free = cuda_release;
-    t.begin = begin_step;
-    t.submit = cuda_submit;
-    t.leave = leave_step;
-    t.lanes = cuda_lanes;
-    t.begin_in = cuda_begin_in;
-    t.launch = launch_step;
-    t.land = land_step;
-    t.end = end_step;
-    t.zero = record_zero;
-    t.copy = record_copy;
-    t.pass = cuda_pass;
-    t.fetch = fetch;
-    t.close = close_cuda;
-    t.simd = device_name;
-    t.threads = one_thread;
-    t.read_speed = cuda_read_speed;
-    t.time = cuda_time;
-    t.time_ns = cuda_time_ns;
-    t.launched = cuda_launched;
-    t.graphs = cuda_graphs;
+    t.alloc = entry<cuda_alloc>::call;
+    t.free = entry<cuda_release>::call;
+    t.begin = entry<begin_step>::call;
+    t.submit = entry<cuda_submit>::call;
+    t.leave = entry<leave_step>::call;
+    t.lanes = entry<cuda_lanes>::call;
+    t.begin_in = entry<cuda_begin_in>::call;
+    t.launch = entry<launch_step>::call;
+    t.land = entry<land_step>::call;
+    t.end = entry<end_step>::call;
+    t.zero = entry<record_zero>::call;
+    t.copy = entry<record_copy>::call;
+    t.pass = entry<cuda_pass>::call;
+    t.fetch = entry<fetch>::call;
+    t.close = entry<close_cuda>::call;
+    t.simd = entry<device_name>::call;
+    t.threads = entry<one_thread>::call;
+    t.read_speed = entry<cuda_read_speed>::call;
+    t.time = entry<cuda_time>::call;
+    t.time_ns = entry<cuda_time_ns>::call;
+    t.launched = entry<cuda_launched>::call;
+    t.graphs = entry<cuda_graphs>::call;
     return t;
 }
 

@@ -1,34 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* record.cu - hyper-connections and attention over chosen blocks as recorded nodes; the others are in open.cu. */
+/* record.cu - n-grams' gates and attention over chosen blocks as recorded nodes; the others are in open.cu. */
 #include "kernels/device/record.cuh"
 
-void op_silu_(void *ctx, struct tensor y, float s)
+void op_streams_gate_(struct cuda *c, struct tensor y, struct tensor key, struct tensor query, struct tensor value)
 {
-    struct cuda *c = (struct cuda *)ctx;
-
-    rec1(c, DEV_OP_silu, y)->f[0] = s;
-    cuda_recorded(c);
-}
-
-void op_streams_mix_(void *ctx, struct tensor y, struct tensor x, struct tensor g)
-{
-    struct cuda *c = (struct cuda *)ctx;
-
-    set_tensor(&rec2(c, DEV_OP_streams_mix, y, x)->t[2], g);
-    cuda_recorded(c);
-}
-
-void op_streams_add_(void *ctx, struct tensor x, struct tensor y, struct tensor a)
-{
-    struct cuda *c = (struct cuda *)ctx;
-
-    set_tensor(&rec2(c, DEV_OP_streams_add, x, y)->t[2], a);
-    cuda_recorded(c);
-}
-
-void op_streams_gate_(void *ctx, struct tensor y, struct tensor key, struct tensor query, struct tensor value)
-{
-    struct cuda *c = (struct cuda *)ctx;
     struct node *v = rec2(c, DEV_OP_streams_gate, y, key);
 
     set_tensor(&v->t[2], query);
@@ -50,19 +25,16 @@ static void set_index(struct cuda *c, struct node *v, const struct op_kv *kv, co
     set_kv(c, v, kv, r);
 }
 
-void op_index_store_(void *ctx, struct tensor k, const struct op_kv *kv, const struct op_index *a,
+void op_index_store_(struct cuda *c, struct tensor k, const struct op_kv *kv, const struct op_index *a,
                      const struct op_rows *r)
 {
-    struct cuda *c = (struct cuda *)ctx;
-
     set_index(c, rec1(c, DEV_OP_index_store, k), kv, a, r);
     cuda_recorded(c);
 }
 
-void op_index_pick_(void *ctx, int32_t *pick, struct tensor q, const struct op_kv *kv, const struct op_index *a,
+void op_index_pick_(struct cuda *c, int32_t *pick, struct tensor q, const struct op_kv *kv, const struct op_index *a,
                     const struct op_rows *r)
 {
-    struct cuda *c = (struct cuda *)ctx;
     struct node *v = cuda_record(c, DEV_OP_index_pick);
 
     set_tensor(&v->t[1], q);
@@ -71,10 +43,9 @@ void op_index_pick_(void *ctx, int32_t *pick, struct tensor q, const struct op_k
     cuda_recorded(c);
 }
 
-void op_attn_picked_(void *ctx, struct tensor y, struct tensor q, const int32_t *pick, const struct op_kv *kv,
+void op_attn_picked_(struct cuda *c, struct tensor y, struct tensor q, const int32_t *pick, const struct op_kv *kv,
                      float scale, const struct op_index *a, const struct op_rows *r)
 {
-    struct cuda *c = (struct cuda *)ctx;
     struct node *v = rec2(c, DEV_OP_attn_picked, y, q);
 
     set_index(c, v, kv, a, r);

@@ -63,14 +63,11 @@ static inline void set_kv(struct cuda *c, struct node *v, const struct op_kv *kv
 }
 
 /* device/record.cu */
-void op_silu_(void *ctx, struct tensor y, float s);
-void op_streams_mix_(void *ctx, struct tensor y, struct tensor x, struct tensor g);
-void op_streams_add_(void *ctx, struct tensor x, struct tensor y, struct tensor a);
-void op_streams_gate_(void *ctx, struct tensor y, struct tensor key, struct tensor query, struct tensor value);
-void op_index_store_(void *ctx, struct tensor k, const struct op_kv *kv, const struct op_index *a,
+void op_streams_gate_(struct cuda *c, struct tensor y, struct tensor key, struct tensor query, struct tensor value);
+void op_index_store_(struct cuda *c, struct tensor k, const struct op_kv *kv, const struct op_index *a,
                      const struct op_rows *r);
-void op_index_pick_(void *ctx, int32_t *pick, struct tensor q, const struct op_kv *kv, const struct op_index *a,
+void op_index_pick_(struct cuda *c, int32_t *pick, struct tensor q, const struct op_kv *kv, const struct op_index *a,
                     const struct op_rows *r);
-void op_attn_picked_(void *ctx, struct tensor y, struct tensor q, const int32_t *pick, const struct op_kv *kv,
+void op_attn_picked_(struct cuda *c, struct tensor y, struct tensor q, const int32_t *pick, const struct op_kv *kv,
                      float scale, const struct op_index *a, const struct op_rows *r);
 #endif

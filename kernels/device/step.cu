@@ -107,15 +107,6 @@ void *cuda_stage(struct cuda *c, enum staged_as as, const void *data, size_t n)
     return k->dev + k->used - size;
 }
 
-static int power_of_two(int64_t n)
-{
-    int p = 1;
-
-    while (p < n)
-        p *= 2;
-    return p;
-}
-
 struct rows cuda_stage_rows(struct cuda *c, const struct op_rows *r)
 {
     struct rows out = {};
@@ -299,10 +290,8 @@ static void pass_reserve(struct cuda *c)
 
 /* ---- lanes ---- */
 
-bool cuda_lanes(void *ctx, int n)
+bool cuda_lanes(struct cuda *c, int n)
 {
-    struct cuda *c = (struct cuda *)ctx;
-
     if (n <= c->n_more)
         return true;
     struct lane *more = (struct lane *)realloc(c->more, (size_t)n * sizeof *more);
@@ -337,10 +326,8 @@ void cuda_lane_close(struct lane *l)
     (void)cudaFreeHost(l->fetch.pinned);
 }
 
-bool cuda_reserve(void *ctx)
+bool cuda_reserve(struct cuda *c)
 {
-    struct cuda *c = (struct cuda *)ctx;
-
     (void)cudaSetDevice(c->id);
     cuda_loaded(c);
     pass_reserve(c);
@@ -483,10 +470,8 @@ static void run_recorded(struct cuda *c)
 }
 
 /* Steps that are timed stay whole. */
-void cuda_submit(void *ctx)
+void cuda_submit(struct cuda *c)
 {
-    struct cuda *c = (struct cuda *)ctx;
-
     (void)cudaSetDevice(c->id);
     if (c->n_node > 0 && c->bad == cudaSuccess && !c->clock.on)
         run_recorded(c);
@@ -502,10 +487,10 @@ static void hand_on(struct cuda *c)
 }
 
 /* Through pinned memory: neither device has to reach the other's. The host waits for neither, but for its own part of
- * what `from` computes; `from` waits where all places have rows that nobody has taken yet. */
-void cuda_pass(void *from, void *to, struct tensor y, struct tensor x)
+ * what `a` computes; `a` waits where all places have rows that nobody has taken yet. */
+void cuda_pass(struct cuda *a, void *to, struct tensor y, struct tensor x)
 {
-    struct cuda *a = (struct cuda *)from, *b = (struct cuda *)to;
+    struct cuda *b = (struct cuda *)to;
     struct passing *p = &a->passing;
     const size_t n = (size_t)(x.ne[0] * x.ne[1]) * sizeof(float);
 
@@ -614,10 +599,8 @@ void cuda_flush(struct cuda *c)
     c->hand.n_adapted = 0;
 }
 
-void cuda_begin_in(void *ctx, int lane)
+void cuda_begin_in(struct cuda *c, int lane)
 {
-    struct cuda *c = (struct cuda *)ctx;
-
     if (c->n_node > 0) /* of a step that nobody has waited for */
         cuda_flush(c);
     c->lane = &c->more[lane - 1];

@@ -84,9 +84,8 @@ static enum err_code check_sum(struct cuda *c, const uint64_t *sum, size_t n_sum
     return got == want ? ERR_OK : err_set(e, ERR_DEVICE, "cuda:%d: memory does not hold what was written to it", c->id);
 }
 
-enum err_code cuda_read_speed(void *ctx, size_t n, double *bytes_per_s, int reps, struct err *e)
+enum err_code cuda_read_speed(struct cuda *c, size_t n, double *bytes_per_s, int reps, struct err *e)
 {
-    struct cuda *c = (struct cuda *)ctx;
     size_t n_sum = (size_t)c->sms * READ_BLOCKS * READ_THREADS;
     unsigned char *buf = NULL, *sum = NULL;
     int rounds = 1;
@@ -180,10 +179,8 @@ void cuda_clock_end(struct cuda *c)
     k->n = 0;
 }
 
-void cuda_time(void *ctx, bool on)
+void cuda_time(struct cuda *c, bool on)
 {
-    struct cuda *c = (struct cuda *)ctx;
-
     c->clock.on = on;
     if (!on)
         return;
@@ -192,9 +189,9 @@ void cuda_time(void *ctx, bool on)
     c->clock.n_files = 0;
 }
 
-uint64_t cuda_graphs(void *ctx)
+uint64_t cuda_graphs(struct cuda *c)
 {
-    return ((const struct cuda *)ctx)->captured;
+    return c->captured;
 }
 
 void cuda_count_launch(struct cuda *c, const char *file)
@@ -218,9 +215,9 @@ void cuda_count_launch(struct cuda *c, const char *file)
     k->file[i].n++;
 }
 
-int cuda_launched(void *ctx, struct dev_launched *out, int max)
+int cuda_launched(struct cuda *c, struct dev_launched *out, int max)
 {
-    const struct launch_clock *k = &((const struct cuda *)ctx)->clock;
+    const struct launch_clock *k = &c->clock;
     int n = 0;
 
     for (int i = 0; i < GEMM_N_FUSIONS && n < max; i++)
@@ -231,9 +228,9 @@ int cuda_launched(void *ctx, struct dev_launched *out, int max)
     return n;
 }
 
-uint64_t cuda_time_ns(void *ctx, enum dev_op op)
+uint64_t cuda_time_ns(struct cuda *c, enum dev_op op)
 {
-    return ((struct cuda *)ctx)->clock.ns[op];
+    return c->clock.ns[op];
 }
 
 void cuda_clock_free(struct cuda *c)

@@ -562,14 +562,6 @@ static bool begin_pass(struct pass *p)
     return g->c->bad == cudaSuccess;
 }
 
-static enum err_code launch_failed(const struct cuda *c, struct err *e)
-{
-    if (c->bad == cudaSuccess)
-        return ERR_OK;
-    return err_set(e, c->bad == cudaErrorMemoryAllocation ? ERR_NOMEM : ERR_DEVICE, "cuda:%d: %s (%s)", c->id,
-                   cudaGetErrorString(c->bad), c->bad_at);
-}
-
 static enum err_code end_pass(struct pass *p, struct err *e)
 {
     struct cgrad *g = cgrad_of(p);
@@ -582,7 +574,7 @@ static enum err_code end_pass(struct pass *p, struct err *e)
     if (p->backward && c->bad == cudaSuccess)
         move_adapters(p, true, true);
     TRY(c, cudaStreamSynchronize(c->stream));
-    return launch_failed(c, e);
+    return cuda_failed(c, e);
 }
 
 static void embed(const struct pass *p, float *x)
@@ -681,5 +673,5 @@ extern "C" enum err_code cuda_grad_open(struct grad *gr, void *dev_context, int6
     gr->ops = &ops;
     if (!set_up(gr, g))
         return err_set(e, ERR_NOMEM, "cuda:%d: out of memory for weights", c->id);
-    return launch_failed(c, e);
+    return cuda_failed(c, e);
 }
