@@ -66,7 +66,7 @@ struct cgrad {
     int *order; /* [adapters] by matrix */
     const int64_t *places;
     struct params *params;
-    void *noise; /* what is told of it */
+    unsigned char *noise; /* what is told of it */
     int64_t noise_cap;
     const float *words; /* [rows][n_embd] */
     enum bad bad;
@@ -92,6 +92,16 @@ static inline struct cgrad *cgrad_of(const struct pass *p)
 /* open.cu */
 void *cuda_grad_take(struct cgrad *g, int64_t bytes); /* NULL: there is no room */
 void cuda_grad_give(struct cgrad *g, void *p, int64_t bytes);
+/* Other memory where fewer than n elements have room; false: there is none for them, and *p is NULL. */
+template <class T> static inline bool cuda_grad_grow(struct cgrad *g, T **p, int64_t *cap, int64_t n)
+{
+    if (n > *cap) {
+        cuda_grad_give(g, *p, *cap * (int64_t)sizeof **p);
+        *p = (T *)cuda_grad_take(g, n * (int64_t)sizeof **p);
+        *cap = *p == NULL ? 0 : n;
+    }
+    return n <= *cap;
+}
 /* n rows of a matrix, counted through its experts, as floats. */
 const float *cuda_grad_weights(const struct pass *p, int matrix, int64_t first, int64_t n);
 int64_t cuda_grad_tile_rows(const struct pass *p, int matrix);

@@ -142,7 +142,6 @@ struct part {
 
 static void part_back(const struct pass *p, const struct part *t, float *dx)
 {
-    struct cuda *c = cgrad_of(p)->c;
     const int64_t d = p->g->plan.n_embd;
     struct at at = {};
 
@@ -152,18 +151,17 @@ static void part_back(const struct pass *p, const struct part *t, float *dx)
     cuda_grad_zero(p, t->din, t->n * d);
     cuda_grad_product_back(p, at, t->dnormed, t->logits, t->normed, t->n);
     cuda_grad_norm_back(p, t->din, t->dnormed, t->in, p->g->out_norm, d, t->n);
-    LAUNCH(c, move_rows, grid_of(t->n, 1), THREADS, 0, dx, t->din, t->at, (int)d, true);
+    LAUNCH(cgrad_of(p)->c, move_rows, grid_of(t->n, 1), THREADS, 0, dx, t->din, t->at, (int)d, true);
 }
 
 static void part_forward(const struct pass *p, const struct part *t, const float *x)
 {
-    struct cuda *c = cgrad_of(p)->c;
     const int64_t d = p->g->plan.n_embd;
     struct at at = {};
 
     at.matrix = p->g->head;
     at.row = t->row;
-    LAUNCH(c, move_rows, grid_of(t->n, 1), THREADS, 0, t->in, x, t->at, (int)d, false);
+    LAUNCH(cgrad_of(p)->c, move_rows, grid_of(t->n, 1), THREADS, 0, t->in, x, t->at, (int)d, false);
     cuda_grad_norm(p, t->normed, t->in, p->g->out_norm, d, t->n);
     cuda_grad_product(p, at, t->logits, t->normed, t->n);
 }

@@ -212,9 +212,7 @@ static __global__ void __launch_bounds__(THREADS) cut_pairs(const __grid_constan
 
 static void cut_experts(const struct pass *p, const struct moe &m)
 {
-    struct cuda *c = cgrad_of(p)->c;
-
-    LAUNCH(c, cut_pairs, dim3((unsigned)m.n_expert, (unsigned)ceil_div(m.cuts, THREADS)), THREADS, 0, m);
+    LAUNCH(cgrad_of(p)->c, cut_pairs, dim3((unsigned)m.n_expert, (unsigned)ceil_div(m.cuts, THREADS)), THREADS, 0, m);
 }
 
 /* A block has a pair. */
@@ -258,11 +256,10 @@ static __global__ void __launch_bounds__(THREADS) weighted_sum(const __grid_cons
 
 void cuda_grad_moe_sum(const struct pass *p, const struct moe_acts *a, float *y)
 {
-    struct cuda *c = cgrad_of(p)->c;
     struct moe m = moe_of(p, a);
 
     m.y = y;
-    LAUNCH(c, weighted_sum, grid_of(m.rows, 1), THREADS, 0, m);
+    LAUNCH(cgrad_of(p)->c, weighted_sum, grid_of(m.rows, 1), THREADS, 0, m);
 }
 
 /* A block has a row. */
@@ -318,13 +315,12 @@ static __global__ void __launch_bounds__(THREADS) sum_back(const __grid_constant
 
 void cuda_grad_moe_sum_back(const struct pass *p, const struct moe_acts *a, const float *dy, const struct moe_grads *d)
 {
-    struct cuda *c = cgrad_of(p)->c;
     struct moe m = moe_of(p, a);
 
     m.dy = dy;
     m.d = *d;
     cut_experts(p, m); /* another layer may have been computed since */
-    LAUNCH(c, sum_back, grid_of(m.rows, 1), THREADS, 0, m);
+    LAUNCH(cgrad_of(p)->c, sum_back, grid_of(m.rows, 1), THREADS, 0, m);
 }
 
 /* A block has a row. */
@@ -343,10 +339,9 @@ static __global__ void __launch_bounds__(THREADS) gather_back(const __grid_const
 
 void cuda_grad_gather_back(const struct pass *p, const struct moe_acts *a, float *dx, const float *dpair)
 {
-    struct cuda *c = cgrad_of(p)->c;
     struct moe m = moe_of(p, a);
 
     m.dx = dx;
     m.dpair = dpair;
-    LAUNCH(c, gather_back, grid_of(m.rows, 1), THREADS, 0, m);
+    LAUNCH(cgrad_of(p)->c, gather_back, grid_of(m.rows, 1), THREADS, 0, m);
 }

@@ -116,17 +116,12 @@ static bool send_noise(struct cgrad *g, const struct grad_noise *from, const flo
     n->sample = from->sample;
     n->samples = from->samples;
     n->n_tensor = from->n_tensor;
-    if (need > g->noise_cap) {
-        cuda_grad_give(g, g->noise, g->noise_cap);
-        g->noise = cuda_grad_take(g, need);
-        g->noise_cap = g->noise == NULL ? 0 : need;
-    }
-    if (g->noise == NULL || from->samples > MOST) {
+    if (!cuda_grad_grow(g, &g->noise, &g->noise_cap, need) || from->samples > MOST) {
         cuda_fail(g->c, cudaErrorMemoryAllocation, "noise");
         return false;
     }
     n->tensor = (const int64_t *)g->noise;
-    n->part = (const float *)((unsigned char *)g->noise + round_up(bytes, 256));
+    n->part = (const float *)(g->noise + round_up(bytes, 256));
     TRY(g->c, cudaMemcpyAsync(g->noise, from->tensor, bytes, cudaMemcpyHostToDevice, g->c->stream));
     if (part != NULL)
         TRY(g->c, cudaMemcpyAsync((void *)(uintptr_t)n->part, part, (size_t)from->samples * sizeof *part,

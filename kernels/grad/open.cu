@@ -221,11 +221,7 @@ static float *pass_memory(struct grad *gr, int64_t floats)
 {
     struct cgrad *g = (struct cgrad *)gr->device;
 
-    if (floats > g->memory_floats) {
-        cuda_grad_give(g, g->memory, g->memory_floats * (int64_t)sizeof(float));
-        g->memory = (float *)cuda_grad_take(g, floats * (int64_t)sizeof(float));
-        g->memory_floats = g->memory == NULL ? 0 : floats;
-    }
+    (void)cuda_grad_grow(g, &g->memory, &g->memory_floats, floats);
     return g->memory;
 }
 
@@ -364,15 +360,8 @@ static int64_t copied(const struct pass *p, const struct grad_adapter *a)
 /* Adapters and their gradients on the device: a, b, a, b ... in the caller's order, then the same of the gradients. */
 static bool take_adapters(struct cgrad *g, int64_t n, bool backward)
 {
-    const int64_t all = backward ? 2 * n : n;
-
-    if (all > g->adapters_cap) {
-        cuda_grad_give(g, g->adapters, g->adapters_cap * (int64_t)sizeof(float));
-        g->adapters = (float *)cuda_grad_take(g, all * (int64_t)sizeof(float));
-        g->adapters_cap = g->adapters == NULL ? 0 : all;
-    }
     g->n_adapt = n;
-    return n == 0 || g->adapters != NULL;
+    return cuda_grad_grow(g, &g->adapters, &g->adapters_cap, backward ? 2 * n : n);
 }
 
 /* Neighbours in the caller's memory go together. */
@@ -518,14 +507,11 @@ static bool take_cuts(struct cgrad *g, const struct pass *p)
 {
     const int64_t n = (int64_t)p->g->plan.moe.n_expert * (p->b->n_seq + 1);
 
-    if (n > g->cut_cap) {
-        cuda_grad_give(g, g->cut_experts, g->cut_cap * (int64_t)sizeof(int));
-        g->cut_experts = (int *)cuda_grad_take(g, n * (int64_t)sizeof(int));
-        g->cut_cap = g->cut_experts == NULL ? 0 : n;
-    }
+    const bool ok = cuda_grad_grow(g, &g->cut_experts, &g->cut_cap, n);
+
     g->experts.cut = g->cut_experts;
     g->experts.n = p->b->n_seq + 1;
-    return n <= g->cut_cap;
+    return ok;
 }
 
 static int64_t longest_sequence(const struct grad *gr)

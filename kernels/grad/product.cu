@@ -330,7 +330,8 @@ struct launch {
     int64_t n;
 };
 
-static void launch_adapter(const struct launch *l, void (*kernel)(adapter_args), adapter_args a, int64_t columns,
+/* Blocks for each columns_each outputs and rows_each rows; 0: one has all of them. */
+static void launch_adapter(const struct launch *l, void (*kernel)(adapter_args), adapter_args a, int64_t columns_each,
                            int64_t rows_each, unsigned threads)
 {
     const struct grad_matrix *m = &l->p->g->mat[l->at->matrix];
@@ -344,6 +345,8 @@ static void launch_adapter(const struct launch *l, void (*kernel)(adapter_args),
     a.cuts = cuts_of(l->p, l->at);
     a.n_in = m->n_in;
     a.n_out = m->n_out;
+    a.wide = a.b ? m->n_out : m->n_in;
+    const int64_t columns = columns_each == 0 ? 1 : ceil_div(a.wide, columns_each);
     for (int64_t e = 0, n; e < experts; e += n) {
         n = some < experts - e ? some : experts - e;
         a.first_expert = (int)e;
@@ -358,50 +361,44 @@ static void launch_adapter(const struct launch *l, void (*kernel)(adapter_args),
 /* Of a round: low = x a^T or x b. */
 static void go_narrow(const struct launch *l, float *low, const float *x, bool b, bool scaled)
 {
-    const struct grad_matrix *m = &l->p->g->mat[l->at->matrix];
     adapter_args a = {};
 
     a.x = x;
     a.low = low;
-    a.wide = b ? m->n_out : m->n_in;
     a.b = b;
     a.scaled = scaled;
-    launch_adapter(l, narrow, a, 1, WARPS, THREADS);
+    launch_adapter(l, narrow, a, 0, WARPS, THREADS);
 }
 
 static void go_wide(const struct launch *l, float *y, float *low, bool b, bool scaled)
 {
-    const struct grad_matrix *m = &l->p->g->mat[l->at->matrix];
     adapter_args a = {};
 
     a.y = y;
     a.low = low;
-    a.wide = b ? m->n_out : m->n_in;
     a.b = b;
     a.scaled = scaled;
-    launch_adapter(l, widen, a, ceil_div(a.wide, THREADS), TALL, THREADS);
+    launch_adapter(l, widen, a, THREADS, TALL, THREADS);
 }
 
 static void go_outer(const struct launch *l, const float *x, float *low, bool b, bool scaled)
 {
-    const struct grad_matrix *m = &l->p->g->mat[l->at->matrix];
     adapter_args a = {};
 
     a.x = x;
     a.low = low;
-    a.wide = b ? m->n_out : m->n_in;
     a.b = b;
     a.scaled = scaled;
-    launch_adapter(l, outer, a, ceil_div(a.wide, 32), 0, SUMMERS * 32);
+    launch_adapter(l, outer, a, 32, 0, SUMMERS * 32);
 }
 
 static void go_stretch(const struct launch *l, float *y)
 {
-    const struct grad_matrix *m = &l->p->g->mat[l->at->matrix];
     adapter_args a = {};
 
     a.y = y;
-    launch_adapter(l, stretch, a, ceil_div(m->n_out, THREADS), 8, THREADS);
+    a.b = true;
+    launch_adapter(l, stretch, a, THREADS, 8, THREADS);
 }
 
 void cuda_grad_product(const struct pass *p, struct at at, float *y, const float *x, int64_t n)

@@ -29,9 +29,7 @@ static __global__ void __launch_bounds__(THREADS) add_floats(float *y, const flo
 
 void cuda_grad_add(const struct pass *p, float *y, const float *x, int64_t n)
 {
-    struct cuda *c = cgrad_of(p)->c;
-
-    LAUNCH(c, add_floats, grid_of(n, THREADS), THREADS, 0, y, x, n);
+    LAUNCH(cgrad_of(p)->c, add_floats, grid_of(n, THREADS), THREADS, 0, y, x, n);
 }
 
 /* ---- norms: a warp has a row ---- */
@@ -62,9 +60,7 @@ static __global__ void __launch_bounds__(THREADS)
 
 void cuda_grad_norm(const struct pass *p, float *y, const float *x, const float *w, int64_t n, int64_t n_rows)
 {
-    struct cuda *c = cgrad_of(p)->c;
-
-    LAUNCH(c, norm_rows, grid_of(n_rows, WARPS), THREADS, 0, y, x, w, (int)n, n_rows, p->g->plan.norm_eps);
+    LAUNCH(cgrad_of(p)->c, norm_rows, grid_of(n_rows, WARPS), THREADS, 0, y, x, w, (int)n, n_rows, p->g->plan.norm_eps);
 }
 
 static __global__ void __launch_bounds__(THREADS)
@@ -90,9 +86,8 @@ static __global__ void __launch_bounds__(THREADS)
 void cuda_grad_norm_back(const struct pass *p, float *dx, const float *dy, const float *x, const float *w, int64_t n,
                          int64_t n_rows)
 {
-    struct cuda *c = cgrad_of(p)->c;
-
-    LAUNCH(c, norm_back_rows, grid_of(n_rows, WARPS), THREADS, 0, dx, dy, x, w, (int)n, n_rows, p->g->plan.norm_eps);
+    LAUNCH(cgrad_of(p)->c, norm_back_rows, grid_of(n_rows, WARPS), THREADS, 0, dx, dy, x, w, (int)n, n_rows,
+           p->g->plan.norm_eps);
 }
 
 /* ---- feed-forwards ---- */
@@ -107,9 +102,7 @@ static __global__ void __launch_bounds__(THREADS) glu_floats(float *h, const flo
 
 void cuda_grad_glu(const struct pass *p, const struct glu_acts *a, int64_t n)
 {
-    struct cuda *c = cgrad_of(p)->c;
-
-    LAUNCH(c, glu_floats, grid_of(n, THREADS), THREADS, 0, a->h, a->gate, a->up, n);
+    LAUNCH(cgrad_of(p)->c, glu_floats, grid_of(n, THREADS), THREADS, 0, a->h, a->gate, a->up, n);
 }
 
 static __global__ void __launch_bounds__(THREADS) glu_back_floats(float *gate, float *up, const float *dh, int64_t n)
@@ -125,7 +118,5 @@ static __global__ void __launch_bounds__(THREADS) glu_back_floats(float *gate, f
 
 void cuda_grad_glu_back(const struct pass *p, const struct glu_acts *a, const float *dh, int64_t n)
 {
-    struct cuda *c = cgrad_of(p)->c;
-
-    LAUNCH(c, glu_back_floats, grid_of(n, THREADS), THREADS, 0, a->gate, a->up, dh, n);
+    LAUNCH(cgrad_of(p)->c, glu_back_floats, grid_of(n, THREADS), THREADS, 0, a->gate, a->up, dh, n);
 }

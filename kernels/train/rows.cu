@@ -257,16 +257,8 @@ static __global__ void __launch_bounds__(THREADS)
         to[i] = as_float(from[(int64_t)index[i / dim] * dim + i % dim]);
 }
 
-static void launch_gather(struct dev_math *m, float *to, const float *from, const int32_t *index, int64_t rows,
-                          int64_t dim)
-{
-    const int64_t n = rows * dim;
-
-    if (n > 0)
-        MATH_LAUNCH(cuda_math_of(m), gather_rows, math_grid(n, THREADS), THREADS, 0, to, from, index, n, (int)dim);
-}
-
-static void widen(struct dev_math *m, float *to, const uint16_t *from, const int32_t *index, int64_t rows, int64_t dim)
+template <typename T>
+static void gather(struct dev_math *m, float *to, const T *from, const int32_t *index, int64_t rows, int64_t dim)
 {
     const int64_t n = rows * dim;
 
@@ -301,7 +293,7 @@ void cuda_math_rows(struct dev_math *m)
     m->add = add_rows;
     m->blend = launch_blend;
     m->unit = launch_unit;
-    m->gather = launch_gather;
+    m->gather = gather;
     m->scatter = scatter;
-    m->widen = widen;
+    m->widen = gather;
 }
