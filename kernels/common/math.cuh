@@ -12,6 +12,14 @@ static __device__ __forceinline__ float warp_sum(float v)
     return v;
 }
 
+static __device__ __forceinline__ float warp_max(float v)
+{
+#pragma unroll
+    for (int half = 16; half > 0; half /= 2)
+        v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, half));
+    return v;
+}
+
 /* One value for all of a block of 256 threads, from the one that each warp has; tmp: 8 floats. */
 template <float join(float, float)> static __device__ __forceinline__ float join_warps(float v, float *tmp)
 {
@@ -35,10 +43,7 @@ static __device__ __forceinline__ float block_sum(float v, float *tmp)
 /* The largest over a block of 256 threads, for all of them; tmp: 8 floats. */
 static __device__ __forceinline__ float block_max(float v, float *tmp)
 {
-#pragma unroll
-    for (int half = 16; half > 0; half /= 2)
-        v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, half));
-    return join_warps<fmaxf>(v, tmp);
+    return join_warps<fmaxf>(warp_max(v), tmp);
 }
 
 static __device__ __forceinline__ float sigmoid(float x)

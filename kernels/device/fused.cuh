@@ -78,6 +78,12 @@ struct expert_matrix {
     int64_t row_bytes, expert_bytes;
     int type;
 };
+static inline struct expert_matrix expert_matrix_of(struct tensor w)
+{
+    const int64_t bytes = w.data == NULL ? 0 : quant_row_bytes(w.type, w.ne[0]);
+
+    return { (const uint8_t *)w.data, bytes, w.pitch * bytes, w.type };
+}
 
 /* First products: act(gate x) up x, or act(up x) without a gate, [ff] for each expert; raw: up x, and gate x in
  * `gates`. */

@@ -53,13 +53,6 @@ static bool in_quads(struct tensor x)
     return (uintptr_t)x.data % 16 == 0 && (x.ne[1] == 1 || x.stride % 4 == 0);
 }
 
-static void add_job(struct fused_args *f, struct tensor w, struct tensor y)
-{
-    f->a.job[f->a.n++] = (struct mv_job){
-        (const uint8_t *)w.data, quant_row_bytes(w.type, w.ne[0]), (float *)y.data, y.stride, (int)w.ne[1], w.type, 0
-    };
-}
-
 /* x: the activations, as large as they are. */
 static void start_args(struct cuda *c, struct fused_args *f, struct tensor x)
 {
@@ -128,7 +121,7 @@ static int fuse_norm(struct cuda *c, const struct node *v, int n)
         return 0;
     norm_args(c, &f, v);
     while (k < n && f.a.n < JOBS && product_of(&v[k], v->t[0]) && floats_there(&v[k], f.floats != NULL)) {
-        add_job(&f, v[k].t[1], v[k].t[0]);
+        add_job(&f.a, v[k].t[1], v[k].t[0]);
         k++;
     }
     if (k == 1 || (f.floats == NULL && read_later(v + k, n - k, v->t[0])))
@@ -148,7 +141,7 @@ static int product_and_add(struct cuda *c, struct fused_args *f, const struct no
     struct fused_added added = {};
     int k = 1;
 
-    add_job(f, v[0].t[1], v[0].t[0]);
+    add_job(&f->a, v[0].t[1], v[0].t[0]);
     if (n > 1 && f->mode == IN_ROUNDED && adds_to_job(c, f, v + 1, IN_ROUNDED))
         added.v[added.n++] = v + k++;
     if (n > k && v[k].op == DEV_OP_add && same_tensor(v[k].t[1], v[0].t[0])) {
@@ -308,13 +301,6 @@ static bool find_mixture(struct mixture *m, const struct node *v, int n)
     return true;
 }
 
-static struct expert_matrix matrix_of(struct tensor w)
-{
-    int64_t bytes = w.data == NULL ? 0 : quant_row_bytes(w.type, w.ne[0]);
-
-    return (struct expert_matrix){ (const uint8_t *)w.data, bytes, w.pitch * bytes, w.type };
-}
-
 static void fused_up_args(struct cuda *c, struct fused_up *u, const struct mixture *x, const struct op_moe &m)
 {
     u->logits = (const float *)x->router->t[0].data;
@@ -323,18 +309,18 @@ static void fused_up_args(struct cuda *c, struct fused_up *u, const struct mixtu
     u->weight = (float *)x->route->t[0].data;
     u->x = c->ws;
     u->k = (int)m.up.ne[0];
-    u->routed = (struct expert_up){ matrix_of(m.gate), matrix_of(m.up), (int)m.up.ne[1], m.act,
+    u->routed = (struct expert_up){ expert_matrix_of(m.gate), expert_matrix_of(m.up), (int)m.up.ne[1], m.act,
                                     (float *)(c->ws + cuda_matmul_ws(u->k, 1)) };
     if (x->down != NULL)
-        u->sh = (struct expert_up){ matrix_of(x->gate->t[1]), matrix_of(x->up->t[1]), (int)x->up->t[1].ne[1], OP_SILU,
-                                    (float *)x->glu->t[0].data };
+        u->sh = (struct expert_up){ expert_matrix_of(x->gate->t[1]), expert_matrix_of(x->up->t[1]),
+                                    (int)x->up->t[1].ne[1], OP_SILU, (float *)x->glu->t[0].data };
     u->eight = c->eight;
     u->tab = c->tab;
 }
 
 static void fused_down_args(struct cuda *c, struct fused_down *d, const struct mixture *x, const struct op_moe &m)
 {
-    d->routed = matrix_of(m.down);
+    d->routed = expert_matrix_of(m.down);
     d->n_used = m.n_used;
     d->ff = (int)m.down.ne[0];
     d->n = (int)m.down.ne[1];
@@ -342,7 +328,7 @@ static void fused_down_args(struct cuda *c, struct fused_down *d, const struct m
     d->res = x->add != NULL ? (float *)x->add->t[0].data : NULL;
     d->scale = x->add != NULL ? x->add->f[0] : 0.0f;
     if (x->down != NULL) {
-        d->sh = matrix_of(x->down->t[1]);
+        d->sh = expert_matrix_of(x->down->t[1]);
         d->sh_ff = (int)x->down->t[1].ne[0];
         d->sh_hid = (const float *)x->glu->t[0].data;
         d->sh_open = x->open != NULL ? (const float *)x->open->t[0].data : NULL;
@@ -435,12 +421,12 @@ static int moe_r2_16(struct cuda *c, const struct mixture *x)
         (has_adapters(x) && !adapters_fit(x)) || (x->glu != NULL && x->gate->t[0].stride != x->up->t[0].stride))
         return 0;
     norm_args(c, &f, x->norm);
-    add_job(&f, x->router->t[1], x->router->t[0]);
+    add_job(&f.a, x->router->t[1], x->router->t[0]);
     if (x->open != NULL)
-        add_job(&f, x->open->t[1], x->open->t[0]);
+        add_job(&f.a, x->open->t[1], x->open->t[0]);
     if (x->glu != NULL) {
-        add_job(&f, x->gate->t[1], x->gate->t[0]);
-        add_job(&f, x->up->t[1], x->up->t[0]);
+        add_job(&f.a, x->gate->t[1], x->gate->t[0]);
+        add_job(&f.a, x->up->t[1], x->up->t[0]);
     }
     cuda_fused_matvec(c, &f);
     adapt_first(c, x);
@@ -494,9 +480,9 @@ static int fuse_moe(struct cuda *c, const struct node *v, int n)
     struct adapt_middle between;
     if (has_adapters(&x) && (f.floats == NULL || !middle_args(c, &between, &u, &d, &x, &f)))
         return 0;
-    add_job(&f, x.router->t[1], x.router->t[0]);
+    add_job(&f.a, x.router->t[1], x.router->t[0]);
     if (x.open != NULL)
-        add_job(&f, x.open->t[1], x.open->t[0]);
+        add_job(&f.a, x.open->t[1], x.open->t[0]);
     cuda_fused_matvec(c, &f);
 
     if (hand != NULL) {
@@ -665,9 +651,9 @@ static int fuse_attn(struct cuda *c, const struct node *v, int n)
     if (v->t[0].ne[1] > GEMM_ATTN_ROWS || !find_attention(c, &x, v, n))
         return 0;
     norm_args(c, &f, v);
-    add_job(&f, x.q->t[1], x.q->t[0]);
-    add_job(&f, x.key->t[1], x.key->t[0]);
-    add_job(&f, x.value->t[1], x.value->t[0]);
+    add_job(&f.a, x.q->t[1], x.q->t[0]);
+    add_job(&f.a, x.key->t[1], x.key->t[0]);
+    add_job(&f.a, x.value->t[1], x.value->t[0]);
     struct fused_added here = {};
     struct node added[3];
     int late = 0;

@@ -26,9 +26,7 @@ __global__ void __launch_bounds__(256)
 
 void cuda_rare(struct cuda *c, struct tensor w, struct tensor y, const uint8_t *x, int nx)
 {
-    struct mv_job job = {
-        (const uint8_t *)w.data, quant_row_bytes(w.type, w.ne[0]), (float *)y.data, y.stride, (int)w.ne[1], w.type, 0
-    };
+    struct mv_job job = mv_job_of(w, (float *)y.data, y.stride);
     int k = (int)w.ne[0];
     dim3 grid((unsigned)ceil_div(w.ne[1], 8 * warp_rows(k)), (unsigned)ceil_div(nx, 4));
 

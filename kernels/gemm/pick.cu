@@ -87,13 +87,6 @@ static void pick_kernels(const struct cuda *c, int kernel[JOBS], const struct jo
     }
 }
 
-static void add_job(struct mv_args *to, const struct tensor &w, const struct tensor &y)
-{
-    to->job[to->n++] = (struct mv_job){
-        (const uint8_t *)w.data, quant_row_bytes(w.type, w.ne[0]), (float *)y.data, y.stride, (int)w.ne[1], w.type, 0
-    };
-}
-
 /* Jobs of one kernel for many rows, from rows that are rounded for it; those of R17_MMA are. */
 static void launch_r17(struct cuda *c, int kernel, struct mv_args *m, uint8_t *rows, struct tensor x)
 {

@@ -23,6 +23,17 @@ struct mv_args {
     const struct tables *tab;
 };
 
+/* Outputs go to y, rows y_stride apart. */
+static inline struct mv_job mv_job_of(struct tensor w, float *y, int64_t y_stride)
+{
+    return { (const uint8_t *)w.data, quant_row_bytes(w.type, w.ne[0]), y, y_stride, (int)w.ne[1], w.type, 0 };
+}
+
+static inline void add_job(struct mv_args *to, struct tensor w, struct tensor y)
+{
+    to->job[to->n++] = mv_job_of(w, (float *)y.data, y.stride);
+}
+
 /* What numbers are multiplied with before they are rounded, and what one of the whole numbers stands for. */
 static __device__ __forceinline__ float into_steps(float most, bool eight)
 {

@@ -52,14 +52,6 @@ static struct moe moe_of(const struct pass *p, const struct moe_acts *a)
     return m;
 }
 
-static __device__ float warp_max(float v)
-{
-#pragma unroll
-    for (int half = 16; half > 0; half /= 2)
-        v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, half));
-    return v;
-}
-
 /* The largest logit that is not chosen yet, of equals the first; what is not a number counts as the smallest. */
 static __device__ int next_best(const float *l, int n, const int32_t *chosen, int k, int lane)
 {

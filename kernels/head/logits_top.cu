@@ -71,14 +71,6 @@ static __device__ __forceinline__ void load_block(const top_args &a, int64_t row
     mask_block<MASKS>(a, row, b, v);
 }
 
-static __device__ __forceinline__ float warp_max(float v)
-{
-#pragma unroll
-    for (int half = 16; half > 0; half /= 2)
-        v = fmaxf(v, __shfl_xor_sync(0xffffffffu, v, half));
-    return v;
-}
-
 /* As softmax_body.h does, operation by operation. */
 static __device__ __forceinline__ float weigh_logit(float x, float max, float inv_temp)
 {

@@ -409,13 +409,6 @@ void cuda_moe_sum(struct cuda *c, const struct node *v)
     cuda_mix(c, v->t[0], v->t[2], (const float *)v->t[1].data, v->t[1].stride);
 }
 
-static struct mv_job job_of(struct tensor w, float *y, int64_t y_stride)
-{
-    return (struct mv_job){
-        (const uint8_t *)w.data, quant_row_bytes(w.type, w.ne[0]), y, y_stride, (int)w.ne[1], w.type, 0
-    };
-}
-
 /* second: chunks were made before the launch before. */
 static void launch_tiles(struct cuda *c, const struct space *s, struct tile_args *a, bool second)
 {
@@ -477,7 +470,7 @@ static void one_product(struct cuda *c, const struct space *s, struct tile_args 
                         int64_t stride, bool second)
 {
     a->n = 1;
-    a->job[0] = job_of(w, y, stride);
+    a->job[0] = mv_job_of(w, y, stride);
     a->out = TILE_FLOATS;
     a->expert_bytes = w.pitch * quant_row_bytes(w.type, w.ne[0]);
     launch_tiles(c, s, a, second);
@@ -506,8 +499,8 @@ static void moe_tiles(struct cuda *c, const struct space *s, const struct node *
     a.tab = c->tab;
     if (first != TILE_FLOATS) {
         if (gated)
-            a.job[a.n++] = job_of(m.gate, s->hid, ff);
-        a.job[a.n++] = job_of(m.up, s->hid, ff);
+            a.job[a.n++] = mv_job_of(m.gate, s->hid, ff);
+        a.job[a.n++] = mv_job_of(m.up, s->hid, ff);
         a.expert_bytes = m.up.pitch * quant_row_bytes(m.up.type, m.up.ne[0]);
         a.out = first;
         a.act = m.act;
@@ -572,10 +565,7 @@ void cuda_moe_columns_fused(struct cuda *c, const struct moe_r2_16 *m)
 {
     const struct node *v = m->moe;
     const struct space s = open_space(c, v);
-
-    const struct tensor &logits = m->route->t[1], &weight = m->route->t[0];
-    const choice_args choice = { (const float *)logits.data, logits.stride,       weight.stride, m->route->route,
-                                 (int *)m->route->out,       (float *)weight.data };
+    const choice_args choice = choice_of(m->route);
     const bool few = choice.r.n_expert <= CHOICE_EXPERTS / 2;
     const auto choose =
         c->eight ? (few ? choose_pairs<CHOICE_EXPERTS / 64, true> : choose_pairs<CHOICE_EXPERTS / 32, true>)

@@ -115,13 +115,6 @@ size_t cuda_moe_r2_16_ws(const struct node *v)
     return cut_space(v, NULL).bytes;
 }
 
-static struct expert_matrix weights_of(struct tensor w)
-{
-    const int64_t bytes = quant_row_bytes(w.type, w.ne[0]);
-
-    return { (const uint8_t *)w.data, bytes, w.pitch * bytes, w.type };
-}
-
 /* Nothing where rows do not come so. */
 template <int TYPE> static void box_of(struct cuda *c, CUtensorMap *box, const struct expert_matrix &m, int rows)
 {
@@ -271,8 +264,8 @@ static struct up_args up_of(const struct op_moe &m, const struct space &s, int r
 {
     struct up_args a = {};
 
-    a.m[0] = weights_of(m.gate.data != NULL ? m.gate : m.up);
-    a.m[1] = weights_of(m.up);
+    a.m[0] = expert_matrix_of(m.gate.data != NULL ? m.gate : m.up);
+    a.m[1] = expert_matrix_of(m.up);
     a.expert = m.expert;
     a.slot = m.slot;
     a.x = s.xq;
@@ -292,7 +285,7 @@ static struct down_args down_of(const struct op_moe &m, struct tensor w, const u
 {
     struct down_args d = {};
 
-    d.m[0] = weights_of(w);
+    d.m[0] = expert_matrix_of(w);
     d.expert = m.expert;
     d.slot = m.slot;
     d.n_used = m.n_used;
@@ -410,9 +403,7 @@ void cuda_moe_shared(struct cuda *c, const struct moe_r2_16 *m, const uint8_t *r
     f.a.nx = (int)y.ne[1];
     f.a.eight = c->eight;
     f.a.tab = c->tab;
-    f.a.job[f.a.n++] = (struct mv_job){
-        (const uint8_t *)w.data, quant_row_bytes(w.type, w.ne[0]), (float *)y.data, y.stride, (int)w.ne[1], w.type, 0
-    };
+    add_job(&f.a, w, y);
     cuda_fused_matvec(c, &f);
 }
 
@@ -457,7 +448,7 @@ static void second_products(struct cuda *c, const struct moe_r2_16 *m, const str
         const struct tensor w = m->sh_down->t[1], out = m->sh_down->t[0];
 
         if (w.type == a.down.type && m->sh_added == NULL && !adapted(m->moe)) {
-            d.m[1] = weights_of(w);
+            d.m[1] = expert_matrix_of(w);
             d.sh_k = (int)w.ne[0];
             d.sh_x = s.shared;
         } else {
@@ -484,12 +475,10 @@ static void second_products(struct cuda *c, const struct moe_r2_16 *m, const str
 void cuda_moe_r2_16_fused(struct cuda *c, const struct moe_r2_16 *m)
 {
     const struct node *v = m->moe;
-    const struct tensor &logits = m->route->t[1], &weight = m->route->t[0];
     const int rows = (int)v->t[1].ne[1];
     const bool apart = adapted(v), rounds = m->sh_down != NULL && (apart || m->sh_added != NULL);
     const struct space s = cut_space(v, c->ws);
-    const choice_args choice = { (const float *)logits.data, logits.stride,       weight.stride, m->route->route,
-                                 (int *)m->route->out,       (float *)weight.data };
+    const choice_args choice = choice_of(m->route);
     struct up_args up = up_of(v->moe, s, rows);
 
     if (m->out != NULL) { /* the host begins before the device's own products */

@@ -14,6 +14,13 @@ struct choice_args {
     int *expert;
     float *weight;
 };
+static inline choice_args choice_of(const struct node *route)
+{
+    const struct tensor &logits = route->t[1], &weight = route->t[0];
+
+    return { (const float *)logits.data, logits.stride,       weight.stride, route->route,
+             (int *)route->out,          (float *)weight.data };
+}
 
 /* Of a row. */
 struct choice_space {

@@ -53,8 +53,7 @@ __global__ void __launch_bounds__(32) route(route_args t)
 
     for (int i = lane; i < n; i += 32)
         top = fmaxf(top, logits[i]);
-    for (int half = 16; half > 0; half /= 2)
-        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, half));
+    top = warp_max(top);
     for (int i = lane; i < n; i += 32) {
         prob[i] = a.sigmoid ? sigmoid(logits[i]) : expf(logits[i] - top);
         sum += prob[i];
