@@ -84,6 +84,11 @@ static inline struct expert_matrix expert_matrix_of(struct tensor w)
 
     return { (const uint8_t *)w.data, bytes, w.pitch * bytes, w.type };
 }
+/* Which of the matrices is an expert's; -1: it is not here. */
+static __device__ __forceinline__ int matrix_of(const int *slot, int expert)
+{
+    return slot == NULL ? expert : slot[expert];
+}
 
 /* First products: act(gate x) up x, or act(up x) without a gate, [ff] for each expert; raw: up x, and gate x in
  * `gates`. */

@@ -20,12 +20,6 @@ struct expert_list {
     expert_chunk *chunk;
 };
 
-/* The matrix of an expert; -1: it is not here. */
-static __device__ __forceinline__ int matrix_of(const int *slot, int expert)
-{
-    return slot == NULL ? expert : slot[expert];
-}
-
 /* f(pair, matrix of its expert) for all that have one, by a block; ids are read ahead. */
 template <class F> static __device__ __forceinline__ void each_pair(const int *id, const int *slot, int pairs, F f)
 {
@@ -95,7 +89,7 @@ template <int EACH> static __device__ __forceinline__ void choose_warp(const cho
     const int lane = threadIdx.x & 31;
     const float *logits = a.logits + row * a.ls;
     uint32_t key[EACH];
-    float top = -CUDART_INF_F, divisor = 0.0f, p = 0.0f, sum = 0.0f;
+    float top = -CUDART_INF_F, divisor = 0.0f;
 
 #pragma unroll
     for (int j = 0; j < EACH; j++) {
@@ -107,25 +101,13 @@ template <int EACH> static __device__ __forceinline__ void choose_warp(const cho
     }
     pick_best<EACH>(key, r.n_used, chosen);
     if (!r.sigmoid) {
-#pragma unroll
-        for (int half = 16; half > 0; half /= 2)
-            top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, half));
+        top = warp_max(top);
 #pragma unroll 1
         for (int e = lane; e < r.n_expert; e += 32)
             divisor += expf(logits[e] - top);
         divisor = warp_sum(divisor);
     }
-    const int expert = chosen[min(lane, r.n_used - 1)];
-    if (lane < r.n_used)
-        p = r.sigmoid ? sigmoid(logits[expert]) : __fdiv_rn(expf(logits[expert] - top), divisor);
-#pragma unroll 1
-    for (int k = 0; k < r.n_used; k++)
-        sum += __shfl_sync(0xffffffffu, p, k);
-    p = r.normalise ? __fdiv_rn(p, fmaxf(sum, 0x1p-14f)) : p;
-    if (lane < r.n_used) {
-        a.weight[row * a.ws + lane] = __fmul_rn(p, r.scale);
-        a.expert[row * r.n_used + lane] = expert;
-    }
+    keep_choice<false>(a, row, lane, chosen, logits, top, divisor);
 }
 
 /* First products of the shared expert, [row]; gate NULL: there is none; rounded. */

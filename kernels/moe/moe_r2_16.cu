@@ -324,12 +324,26 @@ static void up_apart(struct cuda *c, const struct space &s, const struct node *v
     cuda_quantise(c, s.hq, hid);
 }
 
-static void sum_of(struct down_args *d, struct tensor y, struct tensor weight)
+template <class T> static void sum_of(T *d, struct tensor y, struct tensor weight)
 {
     d->y = (float *)y.data;
     d->ys = y.stride;
     d->weight = (const float *)weight.data;
     d->ws = weight.stride;
+}
+
+/* How much the shared expert counts, and the residual stream. */
+template <class T> static void ends_of(T *d, const struct moe_r2_16 *m)
+{
+    if (m->open != NULL) {
+        d->open = (const float *)m->open->t[0].data;
+        d->ps = m->open->t[0].stride;
+    }
+    if (m->add != NULL) {
+        d->res = (float *)m->add->t[0].data;
+        d->rs = m->add->t[0].stride;
+        d->scale = m->add->f[0];
+    }
 }
 
 void cuda_moe_r2_16(struct cuda *c, const struct node *v)
@@ -365,29 +379,18 @@ void cuda_moe_r2_16(struct cuda *c, const struct node *v)
 
 void cuda_moe_mix(struct cuda *c, const struct moe_r2_16 *m, const float *out)
 {
-    const struct tensor &y = m->moe->t[0], &weight = m->route->t[0];
+    const struct tensor &y = m->moe->t[0];
     mix_args a = {};
 
     a.out = out;
     a.os = m->moe->moe.down.ne[1];
     a.n_used = m->moe->moe.n_used;
     a.n = (int)a.os;
-    a.weight = (const float *)weight.data;
-    a.ws = weight.stride;
-    a.y = (float *)y.data;
-    a.ys = y.stride;
+    sum_of(&a, y, m->route->t[0]);
+    ends_of(&a, m);
     if (m->sh_down != NULL) {
         a.shared = (const float *)m->sh_down->t[0].data;
         a.ss = m->sh_down->t[0].stride;
-    }
-    if (m->open != NULL) {
-        a.open = (const float *)m->open->t[0].data;
-        a.ps = m->open->t[0].stride;
-    }
-    if (m->add != NULL) {
-        a.res = (float *)m->add->t[0].data;
-        a.rs = m->add->t[0].stride;
-        a.scale = m->add->f[0];
     }
     launch_early(c, "mix_rows", mix_rows, dim3((unsigned)ceil_div(a.n, 256), (unsigned)y.ne[1]), 256, 0, a);
 }
@@ -457,15 +460,7 @@ static void second_products(struct cuda *c, const struct moe_r2_16 *m, const str
             d.ss = out.stride;
         }
     }
-    if (m->open != NULL) {
-        d.open = (const float *)m->open->t[0].data;
-        d.ps = m->open->t[0].stride;
-    }
-    if (m->add != NULL) {
-        d.res = (float *)m->add->t[0].data;
-        d.rs = m->add->t[0].stride;
-        d.scale = m->add->f[0];
-    }
+    ends_of(&d, m);
     if (adapted(m->moe))
         second_adapted(c, m, s, rows);
     else

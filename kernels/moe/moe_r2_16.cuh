@@ -12,12 +12,6 @@ enum { UP_WARPS = 8, DOWN_WARPS = 9, BLOCKS = 2 /* a multiprocessor */, BLOCK_SM
 enum { UP_COPIES = 4 /* of what a format looks up */ };
 enum { MOST_STRIPS = 16, MOST_TASKS = 8, UNIT = 2 * STRIP, SHARE = 4 /* units that have a scale of 8 bits */ };
 
-/* The matrix of an expert; -1: it is not here. */
-static __device__ __forceinline__ int matrix_of(const int *slot, int expert)
-{
-    return slot == NULL ? expert : slot[expert];
-}
-
 /* Barriers of a warp's stages, and of a row, of which there are as many as warps or fewer; make_room() comes before
  * their use. */
 static __device__ __forceinline__ void make_bars(uint64_t full[2], uint64_t *row)

@@ -48,9 +48,7 @@ static __device__ __forceinline__ void find_divisor(choice_space &s, int n)
 #pragma unroll 1
     for (int e = lane; e < n; e += 32)
         top = fmaxf(top, s.logit[e]);
-#pragma unroll
-    for (int half = 16; half > 0; half /= 2)
-        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, half));
+    top = warp_max(top);
 #pragma unroll 1
     for (int e = lane; e < n; e += 32)
         divisor += expf(s.logit[e] - top);
@@ -61,13 +59,36 @@ static __device__ __forceinline__ void find_divisor(choice_space &s, int n)
     }
 }
 
+/* Keeps a row's choice and makes its weights, by a warp; top, divisor: of the softmax of its logits. EARLY: others read
+ * it before this launch ends. */
+template <bool EARLY>
+static __device__ __forceinline__ void keep_choice(const choice_args &a, int row, int lane, const int *chosen,
+                                                   const float *logit, const float &top, const float &divisor)
+{
+    const struct op_route &r = a.r;
+    const int expert = chosen[min(lane, r.n_used - 1)];
+    float p = 0.0f, sum = 0.0f;
+
+    if (lane < r.n_used)
+        p = r.sigmoid ? sigmoid(logit[expert]) : __fdiv_rn(expf(logit[expert] - top), divisor);
+#pragma unroll 1
+    for (int k = 0; k < r.n_used; k++)
+        sum += __shfl_sync(0xffffffffu, p, k);
+    p = r.normalise ? __fdiv_rn(p, fmaxf(sum, 0x1p-14f)) : p;
+    if (lane < r.n_used) {
+        a.weight[row * a.ws + lane] = __fmul_rn(p, r.scale);
+        a.expert[row * r.n_used + lane] = expert;
+        if (EARLY)
+            __threadfence();
+    }
+}
+
 /* A row's choice, by a block, in the order of operations of moe/router.cu; chosen: the experts. own: the block keeps
  * it. */
 static __device__ __forceinline__ void choose_row(choice_space &s, const choice_args &a, int row, int *chosen, bool own)
 {
     const struct op_route &r = a.r;
     const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
-    float p = 0.0f, sum = 0.0f;
 
 #pragma unroll 1
     for (int e = threadIdx.x; e < (r.n_expert + 255) / 256 * 256; e += blockDim.x) {
@@ -86,17 +107,6 @@ static __device__ __forceinline__ void choose_row(choice_space &s, const choice_
     __syncthreads();
     if (warp > 0 || !own)
         return;
-    const int expert = chosen[min(lane, r.n_used - 1)];
-    if (lane < r.n_used)
-        p = r.sigmoid ? sigmoid(s.logit[expert]) : __fdiv_rn(expf(s.logit[expert] - s.top), s.divisor);
-#pragma unroll 1
-    for (int k = 0; k < r.n_used; k++)
-        sum += __shfl_sync(0xffffffffu, p, k);
-    p = r.normalise ? __fdiv_rn(p, fmaxf(sum, 0x1p-14f)) : p;
-    if (lane < r.n_used) {
-        a.weight[row * a.ws + lane] = __fmul_rn(p, r.scale);
-        a.expert[row * r.n_used + lane] = expert;
-        __threadfence();
-    }
+    keep_choice<true>(a, row, lane, chosen, s.logit, s.top, s.divisor);
 }
 #endif
