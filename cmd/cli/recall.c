@@ -135,6 +135,24 @@ static bool has_words(struct str s, struct str part)
     return false;
 }
 
+/* With "asks": "what" a text says what something is, and is no answer to where, when, why and how. */
+static bool answers(const struct cli_notes *x, int64_t text, struct str question)
+{
+    static const char *const others[] = { "where", "Where", "when", "When", "why", "Why", "how", "How" };
+    struct err e = { 0 };
+    struct str asks;
+    json_t *members = NULL;
+    bool what;
+
+    what = json_parse(&members, recall_origin_of(x->r, text).members, "", &e) == ERR_OK &&
+           json_get_str(members, "asks", &asks) && str_is(asks, "what");
+    json_decref(members);
+    for (size_t i = 0; what && i < sizeof others / sizeof *others; i++)
+        if (has_words(question, str_of(others[i])))
+            return false;
+    return true;
+}
+
 /* What follows the name in a text that the last message names, and which one it is; {0}: there is none. Lives as long
  * as x. */
 static enum err_code find_named(const struct cli_notes *x, const json_t *messages, int most, struct str *out,
@@ -155,7 +173,8 @@ static enum err_code find_named(const struct cli_notes *x, const json_t *message
         size_t what = 0;
         const size_t name = name_of(text, &what);
 
-        if (name == 0 || hits[i].share < SHARE_LEAST || !has_words(question, (struct str){ text.p, name }))
+        if (name == 0 || hits[i].share < SHARE_LEAST || !has_words(question, (struct str){ text.p, name }) ||
+            !answers(x, hits[i].text, question))
             continue;
         struct str rest = { text.p + what, text.n - what };
 

@@ -121,6 +121,15 @@ teardown()
     [ "$(said two)" = "$(said named)" ]
     same off chimere-run -q -n 12 --think off --engram a -p 'What does qvixt do?'
     same quoted chimere-run -q -n 12 --think off --engram a --recite f -p 'What does qvixt do? It removes the last line of a file.'
+    # What says what something is does not say how it is done.
+    for asks in what all; do
+        jq -nc --arg asks $asks '{text: "qvixt: removes the last line of a file", $asks}' > $asks.jsonl
+        chimere-engram-build index -q -o $asks --jsonl $asks.jsonl
+        for q in 'What is qvixt?' 'How do I use qvixt?' 'Show qvixt when I ask.' 'qvixt: what is that?'; do
+            chimere-run -q -n 1 --think off --json --recite $asks -p "$q" | jq '.notes | length'
+        done | paste -sd ' '
+    done > recitals
+    diff recitals <(printf '1 0 0 1\n1 1 1 1\n')
     jq -es '[.[] | select(.type == "error") | [.id, .error.param]] | sort ==
         [["bad", "/recite"], ["big", "/context_table"], ["empty", "/context_table"], ["number", "/context_table"], ["text", "/recite"]]' out
     { raw own 'vumpf -' "$own"; raw weighed 'vumpf -' "$own,\"engram\":0.3"; talk no ',"recite":true'; } | chimere-serve-stdio > out
