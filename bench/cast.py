@@ -127,7 +127,7 @@ def draw(events):
                 shown[y], since[y] = row, at
     width, height = COLUMNS * WIDE + 24, ROWS * HIGH + 24
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height}" font-family="monospace" font-size="{FONT}" '
-           'fill="#e6e6e6"><rect width="100%" height="100%" rx="8" fill="#1e1e2a"/>']
+           'xml:space="preserve" fill="#e6e6e6"><rect width="100%" height="100%" rx="8" fill="#1e1e2a"/>']
     for y, row, start, stop in spans:
         text = ""
         for dim, cells in itertools.groupby(row, key=lambda cell: cell[1]):
@@ -137,7 +137,7 @@ def draw(events):
         values = "hidden;visible;hidden" if start > 0 else "visible;hidden"
         if stop == end:
             times, values = times.rsplit(";", 1)[0], values.rsplit(";", 1)[0]
-        out.append(f'<text x="12" y="{12 + HIGH * y + FONT}" xml:space="preserve" visibility="{"hidden" if stop < end else "visible"}">'
+        out.append(f'<text x="12" y="{12 + HIGH * y + FONT}" visibility="{"hidden" if stop < end else "visible"}">'
                    f'{text}<animate attributeName="visibility" calcMode="discrete" dur="{end:.1f}s" repeatCount="indefinite" '
                    f'keyTimes="{times}" values="{values}"/></text>')
     return "\n".join(out + ["</svg>", ""])
