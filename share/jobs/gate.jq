@@ -38,6 +38,15 @@ def paragraphs:
         .file = $l.file | if $l.line | test("^\\s*$") then . else .text += (if .text == "" then "" else "\n" end) + ($l.line | gsub("\u0000"; "")) end;
         .out | values);
 
+# Of pairs: what a person said something is, as a text "NAME: ANSWER", unless a note of that name is there. Not where or
+# when it is, and how it is done: a text has one answer.
+def corrections($shapes; $notes): [$notes[].text] as $notes |
+    [inputs | select(.why == "corrected" or .why == "reviewed") | select(is_chat and ([.messages[].role] - ["system"]) == ["user"]) |
+        {name: (question | fitting($shapes) | select(.group) | select(.group[0].form | test("^(Where|When|How) ") | not) | .slot), answer} |
+        select(.name | contains(": ") or contains(" - ") | not) | select(.answer | (type == "string") and (contains("\n\n") | not)) |
+        .name as $name | select(any($notes[]; startswith("\($name): ") or startswith("\($name) - ")) | not)] |
+    reduce .[] as $c ({}; .[$c.name] = $c.answer) | to_entries[] | {text: "\(.key): \(.value)", asks: "what"};
+
 # A question and what a text has to contain to answer it, in lower case.
 def asked_of_notes:
     if .type == "score" then select(.why == "quoted from a note") | {question, answer}

@@ -2,13 +2,21 @@
 # shellcheck shell=bash disable=SC2154
 # generations.sh - the lock, and generations: directories of files that were tested together, of which a link names one.
 #
-# DIR/gen/000012 has adapter.gguf, memory.engram, notes.index and prompts.json, as far as there are some; scored.jsonl and pairs.jsonl,
-# which they were learnt from; suite.jsonl and floor.jsonl, what this generation and the first one answer to the suite;
-# gate.json; and MANIFEST, with the SHA-256 of each. A generation never changes; one that was left has a file `refused`.
-artefacts='adapter.gguf memory.engram notes.index notes.sum prompts.json'
+# DIR/gen/000012 has adapter.gguf, memory.engram, notes.index and prompts.json, as far as there are some; scored.jsonl,
+# pairs.jsonl and corrections.jsonl, which they were learnt from; suite.jsonl and floor.jsonl, what this generation and the
+# first one answer to the suite; gate.json; and MANIFEST, with the SHA-256 of each. A generation never changes; one that was left has a file `refused`.
+artefacts='adapter.gguf memory.engram notes.index notes.sum corrections.jsonl prompts.json'
 child=''
 
-file_of() { case $1 in adapter) echo adapter.gguf ;; memory) echo memory.engram ;; index) echo notes.index notes.sum ;; prompts) echo prompts.json ;; esac; }
+file_of()
+{
+    case $1 in
+    adapter) echo adapter.gguf ;;
+    memory) echo memory.engram ;;
+    index) echo notes.index notes.sum corrections.jsonl ;;
+    prompts) echo prompts.json ;;
+    esac
+}
 name_of() { printf 'gen/%06d' "$((10#$1))"; }
 
 # Runs a command so that a signal to this script ends it at once. What ends it by a signal can be continued.

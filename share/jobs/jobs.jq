@@ -52,14 +52,15 @@ def slot($shape): flat | bare as $q | ($shape.post | bare) as $post | ($q | asci
         if $b > $a then $q[$a:$b] | select(. == flat and ($shape.words or (contains(" ") | not))) else empty end
     else empty end;
 def filled($slot): "\(.pre)\($slot)\(.post)";
-# Other wordings of a short question: what stands in a frame, and the forms of the group with the longest shape that fits.
-def wordings($shapes):
-    if length > 400 or contains("\n") then [] else . as $q |
+# Of a short question: what stands in a frame, if it is in one, and the group with the longest shape that fits.
+def fitting($shapes):
+    if length > 400 or contains("\n") then {} else . as $q |
         ([$shapes[0][].pre as $pre | select($q | ascii_downcase | startswith($pre | ascii_downcase)) | $q[($pre | length):]][0]) as $inner |
-        ($inner // $q) as $q |
-        [$shapes[1:][] as $group | $group[] as $shape | $q | slot($shape) | {slot: ., group: $group, fit: ($shape.form | length)}] |
-        max_by(.fit) as $best |
-        [$inner // empty, ($best.group[]? | filled($best.slot) | select(same != ($q | same)))]
+        ($inner // $q) as $q | {$q, $inner} +
+        ([$shapes[1:][] as $group | $group[] as $shape | $q | slot($shape) | {slot: ., group: $group, fit: ($shape.form | length)}] | max_by(.fit) // {})
     end;
+# Its other wordings: what stands in the frame, and the forms of the group.
+def wordings($shapes): fitting($shapes) | . as $fit |
+    [.inner // empty, (.group[]? | filled($fit.slot) | select(same != ($fit.q | same)))];
 # A question in a frame: says the same, whatever it is.
 def framed($shapes): . as $q | [$shapes[0][] | filled($q)];

@@ -75,14 +75,14 @@ def code_of($question):
         end
     end;
 
-# Three words or more, one after the other in a note; which one.
+# Three words or more, one after the other in a note; which one. What a person said before is no note.
 def quoted_from($notes; $program; $web):
     def marks: map(until((.[-1:] | IN(".", ",", ";", ":", "!", "?", "\"", "\u0027", ")", "`")) | not; .[:-1]) |
         until((.[:1] | IN("\"", "\u0027", "(", "`")) | not; .[1:])) | join(" ");
     if ($notes | type) != "array" or $notes == [] or length > 8000 then null else (ascii_downcase | words) as $w |
         if ($w | length) < 3 then null else
         (" " + ($w | marks) + " ") as $mine |
-        [$notes[]? | objects | select((.text | type) == "string" and (.source | type) == "string" and
+        [$notes[]? | objects | select((.text | type) == "string" and (.source | type) == "string" and .file != "corrections.jsonl" and
             (" " + (.text[:20000] | ascii_downcase | words | marks) + " " | contains($mine)))] |
         map(. + {own: ((has("id") or $program == "chimere-run") and (.source | IN($web[]) | not) and
             ([.source, .text] | any(startswith("http://") or startswith("https://")) | not))}) |

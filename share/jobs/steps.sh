@@ -186,10 +186,14 @@ do_guard()
     if [ "$guard" != off ] && grep -qv -e '"known":true' -e '"type":"quarantine"' guard.asked.tmp; then
         export CHIMERE_OPTS='--lora champion/adapter.gguf'
         run "$here/guard" --calibrate -o guard.calibration.tmp ${verbose:+-v} || status=$?
-        [ $status -ne 4 ] || ended refused 'the model knows too little of the suite to say what it is sure of; guard=off goes without'
-        [ $status -eq 0 ] || exit $status
         { grep -v '"known":true' guard.asked.tmp || true; } > guard.new.tmp
-        run "$here/guard" -g guard.calibration.tmp ${verbose:+-v} -o guard.new.jsonl guard.new.tmp || exit
+        case $status in
+        0) run "$here/guard" -g guard.calibration.tmp ${verbose:+-v} -o guard.new.jsonl guard.new.tmp || exit ;;
+        4)
+            echo 'the model knows too little of the suite to say what it is sure of; guard=off goes without' > guard.refused
+            : > guard.new.jsonl ;;
+        *) exit $status ;;
+        esac
         unset CHIMERE_OPTS
         { grep '"known":true' guard.asked.tmp || true; } | cat - guard.new.jsonl > guard.jsonl
     else
@@ -198,12 +202,10 @@ do_guard()
     { grep '^{"type":"pair"' guard.jsonl || true; } > guard.pairs.jsonl
 }
 
-do_known() { cat champion/pairs.jsonl > known.pairs.jsonl 2> /dev/null || true; }
-
 # What is learnt, what it is tested on, and what has to stay: rated questions, and tests of what was learnt before.
 do_items()
 {
-    { cat guard.pairs.jsonl known.pairs.jsonl 2> /dev/null || true; } | "$here/paraphrase" ${verbose:+-v} -o items.worded.tmp || exit
+    run "$here/paraphrase" ${verbose:+-v} -o items.worded.tmp guard.pairs.jsonl || exit
     run_jq -nr 'include "gate"; items' items.worded.tmp | by_name items learn test before new replay old
 }
 
@@ -322,14 +324,28 @@ do_table()
 # Paragraphs of the files in notes, with the file's name.
 do_texts()
 {
+    : > texts.jsonl
+    [ -d "$dir/notes" ] || return 0
     find -L "$dir/notes" -name '.?*' -prune -o -type f -size -16M \( -name '*.txt' -o -name '*.md' -o -name '*.markdown' -o -name '*.org' \
         -o -name '*.rst' -o -name '*.text' \) -print0 2> /dev/null | sort -z | { xargs -0 -r grep -lIZ -e . -- || true; } |
         xargs -0 -r jq -nRc -L "$here" 'include "gate"; paragraphs' -- > texts.jsonl
 }
 
+# What people said in the log, by what they asked about. As long as nothing of the log may be learnt, what they had said before.
+do_corrections()
+{
+    if [ -n "$unlearnable" ]; then cat champion/corrections.jsonl 2> /dev/null || true
+    else
+        run_jq -nc --rawfile shapes "$here/shapes.txt" --slurpfile notes texts.jsonl \
+            'include "jobs"; include "gate"; ($shapes | shapes) as $shapes | corrections($shapes; $notes)' guard.pairs.jsonl
+    fi > corrections.jsonl
+}
+
 do_index()
 {
-    run chimere-engram-build index -q -o index.index -f --keep-versions 0 --jsonl texts.jsonl 2> "$tmp/said" ||
+    local f files=()
+    for f in texts.jsonl corrections.jsonl; do [ ! -s $f ] || files+=($f); done
+    run chimere-engram-build index -q -o index.index -f --keep-versions 0 --jsonl "${files[@]}" 2> "$tmp/said" ||
         die $? "the index failed: $(tail -n 1 "$tmp/said")"
 }
 
@@ -413,14 +429,14 @@ do_speed()
 hundredth() { awk -v x="$1" 'BEGIN { print x / 100 }'; }
 lines_in() { { cat -- "$@" 2> /dev/null || true; } | wc -l; } # FILE ...
 
-# The steps to pairs that may be learnt, which two jobs share.
-learnable()
+has_log() { [ -s "$dir/current/scored.jsonl" ] || [ -n "$(logs | head -c 1 | tr '\0' x)" ]; }
+
+# The steps to pairs that may be learnt, which three jobs share; $unlearnable: why none may.
+judge_log()
 {
     local held all
-    [ -s "$dir/current/scored.jsonl" ] || [ -n "$(logs | head -c 1 | tr '\0' x)" ] || ended nothing 'there is no log'
     step score
     step pairs score
-    [ "$(grep -c '"type":"\(pair\|quarantine\)"' pairs.jsonl)" -gt 0 ] || ended nothing 'no answer of the log can be learnt'
     step guard pairs parent
     { grep '"type":"quarantine"' guard.jsonl || true; } > quarantine.tmp
     sync quarantine.tmp && mv -f quarantine.tmp "$dir/quarantine.jsonl" || die 1 "$dir/quarantine.jsonl: cannot be written"
@@ -429,8 +445,17 @@ learnable()
     run_jq -nc --slurpfile pairs guard.pairs.jsonl --slurpfile scores score.jsonl --argjson held "$held" --argjson tests "$(lines_in items.new.jsonl)" \
         '{scored: ([$scores[] | "\(.score) \(.why)"] | group_by(.) | map({(.[0]): length}) | add // {}), pairs: ($pairs | length),
           new: ([$pairs[] | select(.known | not)] | length), $tests, $held}' > counts.json
+    unlearnable=$(cat guard.refused 2> /dev/null) || unlearnable=''
     [ "$held" -lt 2 ] || [ $((held * 10)) -le "$all" ] ||
-        ended refused "$held of $all pairs are in quarantine: share/jobs/review shows them"
+        unlearnable="$held of $all pairs are in quarantine: share/jobs/review shows them"
+}
+
+learnable()
+{
+    has_log || ended nothing 'there is no log'
+    judge_log
+    [ -s pairs.jsonl ] && grep -q '"type":"\(pair\|quarantine\)"' pairs.jsonl || ended nothing 'no answer of the log can be learnt'
+    [ -z "$unlearnable" ] || ended refused "$unlearnable"
 }
 
 night_adapter()
@@ -469,19 +494,20 @@ night_memory()
 night_index()
 {
     local before after
-    [ -d "$dir/notes" ] || ended nothing 'there is no directory notes'
-    rm -f -- texts.*
+    [ -d "$dir/notes" ] || has_log || ended nothing 'there is no directory notes, and no log'
+    # Both may have changed since this date's index was made.
+    rm -f -- texts.* score.*
     step texts
-    sha256sum < texts.jsonl > notes.sum
-    if cmp -s notes.sum champion/notes.sum || { [ ! -s texts.jsonl ] && [ ! -s champion/notes.index ]; }; then
-        ended nothing 'the notes have not changed'
+    judge_log
+    step corrections guard texts parent
+    cat texts.jsonl corrections.jsonl | sha256sum > notes.sum
+    if cmp -s notes.sum champion/notes.sum || { [ ! -s texts.jsonl ] && [ ! -s corrections.jsonl ] && [ ! -s champion/notes.index ]; }; then
+        ended nothing "notes and corrections have not changed${unlearnable:+; $unlearnable}"
     fi
-    step known parent
-    step items known
     step suite
     step asked items parent
-    if [ -s texts.jsonl ]; then
-        step index texts
+    if [ -s texts.jsonl ] || [ -s corrections.jsonl ]; then
+        step index texts corrections
         step recall index texts parent
         { read -r before; read -r after; } < recall.counts
         [ "$after" -ge "$before" ] || ended refused "fewer questions find their answer: $after instead of $before"
@@ -562,7 +588,10 @@ decide()
     put gate.suite.jsonl files/suite.jsonl
     put gate.floor.jsonl files/floor.jsonl
     put gate.json files/gate.json
-    [ ! -e notes.sum ] || put notes.sum files/notes.sum
+    if [ "$command" = index ]; then
+        put notes.sum files/notes.sum
+        put_if corrections.jsonl files/corrections.jsonl
+    fi
     if [ -s score.jsonl ]; then put score.jsonl files/scored.jsonl; fi
     if [ "$command" = adapter ]; then sed 's/,"known":true}$/}/' guard.pairs.jsonl > files/pairs.jsonl; fi
     publish_files gate.json

@@ -46,7 +46,7 @@ END
 #!/usr/bin/env bash
 case $1 in
 add) jq -r .text "${@: -2:1}" >> "${@: -1}" && sort -u -o "${@: -1}" "${@: -1}" ;;
-index) jq -c '{type: "hit", query: 0, text}' "${@: -1}" > index.index ;;
+index) while [ "$1" != --jsonl ]; do shift; done; jq -c '{type: "hit", query: 0, text}' "${@:2}" > index.index ;;
 query) cat "${@: -1}" ;;
 esac
 END

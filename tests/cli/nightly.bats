@@ -21,6 +21,9 @@ setup_file()
     cp -a "$D" first
 }
 
+# What a day of six corrections says, as texts.
+told() { seq 6 | sed 's/.*/zq&x: fact number <&>/'; }
+
 teardown_file() { kill "$(cat "$BATS_FILE_TMPDIR/orphan")" 2> /dev/null || true; }
 
 @test "a killed night goes on, its orphan ends, and it publishes what it tested, once a date" {
@@ -208,14 +211,14 @@ y/long.text" # cut after 64 KiB
     try 0 nightly index 2026-01-04
     at 2
     jq -rs '.[].text | split("\n")[]' "$D/current/notes.index" > got
-    diff got <(printf '%s\n' 'Paragraph one' 'of two lines.' 'Zebras are striped.'; seq 20000)
-    [ "$(wc -l < "$D/current/notes.index")" -eq 4 ]
+    diff got <(printf '%s\n' 'Paragraph one' 'of two lines.' 'Zebras are striped.'; seq 20000; told)
+    [ "$(wc -l < "$D/current/notes.index")" -eq 10 ]
     try 0 nightly index 2026-01-04
-    [ "$(cat err)" = 'nightly: nothing: the notes have not changed' ]
+    [ "$(cat err)" = 'nightly: nothing: notes and corrections have not changed' ]
     try 0 nightly index 2026-01-04
-    [ "$(cat "$D/nights/2026-01-04-index/result")" = 'published: gen/000002; later: nothing: the notes have not changed' ]
+    [ "$(cat "$D/nights/2026-01-04-index/result")" = 'published: gen/000002; later: nothing: notes and corrections have not changed' ]
     [ "$(grep -c '^published: gen/000002$' "$D/reports/2026-01-04-index.md")" -eq 1 ]
-    [ "$(grep -c '^Later: nothing: the notes have not changed$' "$D/reports/2026-01-04-index.md")" -eq 1 ]
+    [ "$(grep -c '^Later: nothing: notes and corrections have not changed$' "$D/reports/2026-01-04-index.md")" -eq 1 ]
     # One file goes back, the others stay.
     try 0 nightly rollback --only memory --to 0
     at 3 && no test -e "$D/current/memory.engram"
@@ -331,6 +334,55 @@ y/long.text" # cut after 64 KiB
     echo '{"role": "user"}' > no-messages
     try 3 "$ROOT/share/jobs/prompts" -b no-messages "$D/prompts/a form.jsonl"
     [ "$(cat err)" = 'prompts: no-messages: is no array of messages' ]
+}
+
+@test "what people said is in the index, but for what is held back, and what a note says" {
+    begin_test
+    rm -r "$D/nights"
+    answer() { # ID QUESTION ANSWER
+        jq -nc --arg id "$1" --arg q "$2" '{type: "answer", $id, messages: [{role: "user", content: $q}], finish_reason: "stop", text: "no"}'
+        jq -nc --arg id "$1" --arg a "$3" '{type: "rating", $id, rating: "bad", answer: $a}'
+    }
+    { answer b1 'My question is: who is Mira Tolane?' 'a ferry pilot'; answer b2 'Tell me what a grommet is.' 'a ring'
+        answer b3 'Where is the depot?' 'behind the mill'; answer b4 'How do I reset it?' 'twice'; answer b5 'Why?' 'so'
+        answer b6 'Who was Ann - Bo?' 'nobody'; answer b7 'What is qux?' $'one\n\ntwo'; answer b8 'What does baz mean?' 'an end'
+    } > "$D/log/answers-2026-01-03.jsonl"
+    try 0 nightly index 2026-01-03
+    jq -r .text "$D/current/notes.index" > got
+    diff got <(told; printf '%s\n' 'Mira Tolane: a ferry pilot' 'a grommet: a ring' 'baz: an end')
+    cmp <(jq -r .text "$D/current/corrections.jsonl") got
+    grep -q ' Pairs: 14, of which new: 14; .* in quarantine: 0\.$' "$D/reports/2026-01-03-index.md"
+    # A note of that name counts; a changed correction is another index of the same date.
+    mkdir "$D/notes"
+    printf 'a grommet - the old one\n\nbaz is no name here.\n' > "$D/notes/a.md"
+    sed -i 's/a ferry pilot/a pilot/' "$D/log/answers-2026-01-03.jsonl"
+    try 0 nightly index 2026-01-03
+    at 2
+    jq -r .text "$D/current/notes.index" > got
+    diff got <(printf '%s\n' 'a grommet - the old one' 'baz is no name here.'; told; printf '%s\n' 'Mira Tolane: a pilot' 'baz: an end')
+    # Much in quarantine: what was said before stays, what is new waits for the review, and the notes go on.
+    { answer c1 'Who is Ed Vance?' 'a clerk'; answer c2 'Who is Ed Vance?' 'a cook'; answer d 'Who is Lou Reth?' 'a smith'
+    } > "$D/log/answers-2026-01-04.jsonl"
+    try 0 nightly index 2026-01-04
+    [ "$(cat err)" = 'nightly: nothing: notes and corrections have not changed; 2 of 17 pairs are in quarantine: share/jobs/review shows them' ]
+    rm "$D/notes/a.md"
+    printf 'Owls hoot.\n' > "$D/notes/b.md"
+    try 0 nightly index 2026-01-04
+    jq -r .text "$D/current/notes.index" > got
+    diff got <(echo 'Owls hoot.'; told; printf '%s\n' 'Mira Tolane: a pilot' 'baz: an end')
+    try 4 nightly adapter 2026-01-04
+    { echo y; yes n; } | head -n 100 | bash "$ROOT/share/jobs/review" "$D/quarantine.jsonl" > /dev/null
+    try 0 nightly index 2026-01-04
+    jq -r .text "$D/current/notes.index" > got
+    grep -qx 'Lou Reth: a smith' got && [ "$(grep -c '^Ed Vance: ' got)" -eq 1 ]
+    # What is recited from it says nothing new.
+    jq -nc '("corrections.jsonl", "a.md") as $file | {type: "answer", id: $file, program: "chimere-run", messages: [{role: "user", content: "Who is Lou Reth?"}], finish_reason: "stop", text: "a smith of note",
+        notes: [{use: "recite", source: "n.index", id: 1, $file, line: 1, text: "Lou Reth: a smith of note"}]}' > quoted
+    bash "$ROOT/share/jobs/score" quoted | jq -c '[.score, .why]' > got
+    diff got <(printf '%s\n' '[2,"nothing could be checked"]' '[4,"quoted from a note"]')
+    # The way back has its texts.
+    try 0 nightly rollback --only index --to 2
+    cmp "$D/current/corrections.jsonl" "$D/gen/000002/corrections.jsonl"
 }
 
 @test "what was learnt before is learnt again; what is learnt now makes up for no loss" {
