@@ -461,7 +461,7 @@ cut_is_named() # PROCESS: it ends, and the file that was cut is named
     exec 9> prompt
     wait_for grep -q cut.gguf "/proc/$!/maps"
     truncate -s 65536 cut.gguf
-    echo hello >&9
+    (echo hello >&9) || true # it may have ended
     exec 9>&-
     cut_is_named $!
 }
@@ -478,7 +478,7 @@ cut_is_named() # PROCESS: it ends, and the file that was cut is named
         else
             cp "$TINY" new && mv new cut.gguf
         fi
-        echo hello >&9
+        (echo hello >&9) || [ $how = cut ] # then it may have ended
         exec 9>&-
         if [ $how = cut ]; then cut_is_named $!; else wait $!; fi
     done
