@@ -177,9 +177,14 @@ struct binder {
     const uint64_t *uses; /* [n_layer][n_expert], or NULL */
     const bool *here;     /* [n_expert] of the layer: the routed experts that go to dev; NULL: all */
     struct model_weights *bytes;
+    const struct dev_section *section; /* bind_heads() */
+    int n_section;
 };
 /* A matrix ne0 -> ne1, ne2 of them, of any type. */
 struct tensor bind_mat(struct binder *b, const char *name, int64_t ne0, int64_t ne1, int64_t ne2);
+/* One whose rows are of heads: struct dev_pieces. */
+struct tensor bind_heads(struct binder *b, const char *name, int64_t ne0, int64_t ne1, const struct dev_section *s,
+                         int n);
 /* A matrix that only op_embed() reads. by_ids: also with ids in the device's memory, so it is there, too. */
 struct tensor bind_rows(struct binder *b, const char *name, int64_t ne0, int64_t ne1, bool by_ids);
 /* As bind_rows, of a tensor that adapters do not change. */

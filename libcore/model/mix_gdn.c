@@ -8,9 +8,11 @@ void model_bind_gdn(struct layer_weights *l, const struct arch_plan *p, struct b
     struct gdn_weights *w = &l->gdn;
     const struct arch_gdn_plan *g = &p->gdn;
     int64_t inner = (int64_t)g->n_v * g->dim_v, channels = (int64_t)2 * g->n_k * g->dim + inner;
+    struct dev_section s[DEV_SECTIONS_MAX];
+    const int n = state_channels(s, p, b->layer, 1);
 
-    w->qkv = bind_mat(b, "attn_qkv.weight", p->n_embd, channels, 1);
-    w->z = bind_mat(b, "attn_gate.weight", p->n_embd, inner, 1);
+    w->qkv = bind_heads(b, "attn_qkv.weight", p->n_embd, channels, s, n);
+    w->z = bind_heads(b, "attn_gate.weight", p->n_embd, inner, s + 1, 1); /* as values */
     if (g->ba_fused) {
         w->ba = bind_mat(b, "ssm_ba.weight", p->n_embd, (int64_t)2 * g->n_v, 1);
     } else {

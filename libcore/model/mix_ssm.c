@@ -112,8 +112,12 @@ void model_bind_ssm2(struct layer_weights *l, const struct arch_plan *p, struct 
     struct ssm_weights *w = &l->ssm;
     const struct arch_ssm_plan *m = &p->ssm;
     int64_t channels = m->inner + (int64_t)2 * m->n_group * m->n_state;
+    struct dev_section s[1 + DEV_SECTIONS_MAX]; /* z, x, b and c, dt */
+    const int n = state_channels(s + 1, p, b->layer, 1);
 
-    w->in = bind_mat(b, "ssm_in.weight", p->n_embd, m->inner + channels + m->n_head, 1);
+    s[0] = s[1];
+    s[n + 1] = (struct dev_section){ (size_t)m->n_head, 1, 1 };
+    w->in = bind_heads(b, "ssm_in.weight", p->n_embd, m->inner + channels + m->n_head, s, n + 2);
     w->out = bind_mat(b, "ssm_out.weight", m->inner, p->n_embd, 1);
     w->conv = bind_transposed(b, (const char *[]){ "ssm_conv1d.weight" }, 1, p->taps, channels);
     w->conv_bias = bind_vec_opt(b, "ssm_conv1d.bias", channels);

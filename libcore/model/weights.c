@@ -108,8 +108,9 @@ static const void *to_device(struct binder *b, const char *name, const void *hos
 /* A tensor in n pieces, some of which are kept: those with keep[i]. */
 static struct dev_pieces rows_of(const struct binder *b, const struct gguf_tensor *t, int64_t n, const bool *keep)
 {
-    return (struct dev_pieces){ t->data, t->size_bytes / (size_t)n,   n,       keep,
-                                t->type, b->as_stored ? 0 : t->ne[0], t->ne[1] };
+    return (struct dev_pieces){ t->data,     t->size_bytes / (size_t)n,   n,        keep,
+                                t->type,     b->as_stored ? 0 : t->ne[0], t->ne[1], b->section,
+                                b->n_section };
 }
 
 struct tensor bind_mat(struct binder *b, const char *name, int64_t ne0, int64_t ne1, int64_t ne2)
@@ -132,6 +133,17 @@ struct tensor bind_mat(struct binder *b, const char *name, int64_t ne0, int64_t 
                             .data = (void *)(uintptr_t)p,
                             .laid = laid,
                             .of = number_of(b, t) }; /* never written */
+}
+
+struct tensor bind_heads(struct binder *b, const char *name, int64_t ne0, int64_t ne1, const struct dev_section *s,
+                         int n)
+{
+    b->section = s;
+    b->n_section = n;
+    const struct tensor t = bind_mat(b, name, ne0, ne1, 1);
+
+    b->n_section = 0;
+    return t;
 }
 
 static struct tensor rows_only(struct binder *b, const char *name, int64_t ne0, int64_t ne1, bool by_ids, bool adapts)

@@ -145,6 +145,12 @@ const void *dev_weights_rows(struct dev *d, const void *host, size_t n);
 /* The same for some of n pieces of piece_bytes at `host`: those with keep[i], one after the other where the device has
  * a copy; where its memory is the host's all of them, each in its place. */
 const void *dev_weights_some(struct dev *d, const void *host, size_t piece_bytes, int64_t n, const bool *keep);
+/* `times` times n pieces, which are heads of the model. */
+enum { DEV_SECTIONS_MAX = 5 };
+struct dev_section {
+    size_t piece; /* bytes, or rows */
+    int n, times;
+};
 /* Copies the weights to memory that the device owns. On the CPU: huge pages if all pieces are kept, else normal pages,
  * committed on first write. The caller must check that memory suffices (base/memory.h). A dry run only counts. *laid
  * becomes true if rows may be laid out and products are then faster; set laid in their struct tensor. */
@@ -155,6 +161,8 @@ struct dev_pieces {
     const bool *keep; /* [n]; NULL: all */
     int type;         /* matrices of ne1 rows of ne0 elements, several in a piece or one, which only products take: */
     int64_t ne0, ne1; /* rows may be laid out; ne0 0: they may not */
+    const struct dev_section *section; /* of one matrix, whose rows are of heads; in rows */
+    int n_section;
 };
 const void *dev_weights_copy(struct dev *d, const struct dev_pieces *v, bool *laid);
 /* dev_weights() or, with v->keep, dev_weights_some(), of which a device of several cuts matrices. */
@@ -201,14 +209,8 @@ bool dev_adapts(const struct dev *d);
 void *dev_alloc(struct dev *d, size_t n);
 /* The same for n areas that follow each other, which say what a device of several (dev_open_rows()) may share out. An
  * area is periods (a page of keys and values, a sequence's state), and perhaps some bytes that round it up. A period is
- * sections, a section `times` times n pieces, which are heads of the model: each device has the same ones in every
- * section, or all pieces if they are fewer than devices. For the caller everything is where it is without. Only whole
- * periods may be copied between areas, or zeroed. */
-enum { DEV_SECTIONS_MAX = 4 };
-struct dev_section {
-    size_t piece; /* bytes */
-    int n, times;
-};
+ * sections: each device has the same heads in every section, or all if they are fewer than devices. For the caller
+ * everything is where it is without. Only whole periods may be copied between areas, or zeroed. */
 struct dev_area {
     size_t bytes;
     int n_section;

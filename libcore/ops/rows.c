@@ -5,8 +5,8 @@
  * heads, with their keys, values and states, mixtures by experts. Each device computes its part, and gets those of the
  * others when it needs them (rows_parts.c). Each output is the same sum in the same order as on one device, so bytes
  * stay. All else, norms of whole rows and routers among it, every device computes for itself; so do convolutions and
- * scans of Mamba, which have no heads and are small. A mixture is cut by experts and not by their rows: the sums need
- * all pairs in one place once, where rows would also need what is between the two products. */
+ * scans without heads, which are small. A mixture is cut by experts and not by their rows: the sums need all pairs in
+ * one place once, where rows would also need what is between the two products. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,19 +16,6 @@
 #include "ops/rows.h"
 
 /* ---- products ---- */
-
-/* The rows of matrix w that device k has. */
-static struct rows_part dev_rows_of(const struct rows *c, int k, struct tensor w)
-{
-    const size_t row = (size_t)quant_row_bytes(w.type, w.ne[0]);
-    struct rows_part p = { 0 };
-    size_t first;
-    const size_t n = dev_rows_own_weights(c, k, w.data, row * (size_t)w.ne[1], &first, &p.cut);
-
-    p.first = (int64_t)(first / row);
-    p.end = p.first + (int64_t)(n / row);
-    return p;
-}
 
 static struct tensor some_rows(struct tensor w, struct rows_part p)
 {
@@ -44,10 +31,8 @@ static bool has_rows(struct rows_part p)
     return p.end > p.first;
 }
 
-static void dev_rows_matmuls(void *ctx, const struct op_product *p, int n, struct tensor x)
+static void multiply(struct rows *c, const struct op_product *p, int n, struct tensor x)
 {
-    struct rows *c = ctx;
-
     for (int i = 0; i < n; i++) {
         for (int k = 0; k < c->n; k++)
             if (has_rows(dev_rows_of(c, k, p[i].w)))
@@ -68,15 +53,33 @@ static void dev_rows_matmuls(void *ctx, const struct op_product *p, int n, struc
         }
         if (n_own > 0)
             op_matmuls(c->dev[k], own, n_own, T(x));
-    }
-    for (int i = 0; i < n; i++)
-        for (int k = 0; k < c->n; k++) {
+        for (int i = 0; i < n; i++) {
             const struct rows_part part = dev_rows_of(c, k, p[i].w);
 
             if (part.cut && has_rows(part))
                 dev_rows_note(c, k, op_cols(p[i].y, part.first, part.end - part.first));
         }
+    }
     dev_rows_settle(c, false);
+}
+
+/* Rows that are shared out together are a product of their own. */
+static void dev_rows_matmuls(void *ctx, const struct op_product *p, int n, struct tensor x)
+{
+    struct op_product own[OP_PRODUCTS_MAX];
+    int n_own = 0;
+
+    for (int i = 0; i < n; i++)
+        for (struct rows_part s = { 0 }; s.first < p[i].w.ne[1]; s.first = s.end) {
+            s.end = p[i].w.ne[1];
+            s.end = s.first + dev_rows_together(ctx, some_rows(p[i].w, s));
+            if (n_own == OP_PRODUCTS_MAX) {
+                multiply(ctx, own, n_own, x);
+                n_own = 0;
+            }
+            own[n_own++] = (struct op_product){ op_cols(p[i].y, s.first, s.end - s.first), some_rows(p[i].w, s) };
+        }
+    multiply(ctx, own, n_own, x);
 }
 
 static void dev_rows_matmul(void *ctx, struct tensor y, struct tensor w, struct tensor x)
@@ -502,34 +505,59 @@ static bool is_small(const struct dev_pieces *v)
            v->bytes * (size_t)v->n == (size_t)(quant_row_bytes(v->type, v->ne0) * v->ne1);
 }
 
-/* On all devices; laid NULL: not copied. */
-static const void *put_pieces(struct rows *c, const struct dev_pieces *v, bool *laid)
+/* From byte `at` of w.at on; w.to NULL: not copied. */
+static bool put_run(struct rows *c, struct rows_weights w, size_t at)
 {
-    const unsigned char *host = v->host;
-    struct rows_weights w = { .at = host, .n = v->bytes * (size_t)v->n };
-    const bool each = strncmp(dev_name(c->dev[0]), "check:", 6) == 0; /* it has to know what was copied */
-
-    if (v->ne0 > 0 && v->keep == NULL && !is_small(v)) {
-        w.unit = unit_of(v);
-        w.units = (int64_t)(w.n / w.unit);
-    }
+    w.at += at;
     for (int k = 0; k < c->n; k++) {
         const struct rows_part own = dev_rows_part_of(c, k, w.units);
         const size_t first = own.cut ? (size_t)own.first * w.unit : 0;
         const size_t end = own.cut && k < c->n - 1 ? (size_t)own.end * w.unit : w.n;
+        const unsigned char *p =
+            w.to[k] != NULL ? w.to[k] + at + first : dev_weights(c->dev[k], w.at + first, end - first);
 
-        if (laid != NULL)
-            w.to[k] = k == 0 || each ? dev_weights_copy(c->dev[k], v, laid) : w.to[0];
-        else if (v->keep == NULL)
-            w.to[k] = dev_weights(c->dev[k], host + first, end - first);
-        else
-            w.to[k] = dev_weights_some(c->dev[k], host, v->bytes, v->n, v->keep);
+        if (p == NULL)
+            return false;
+        w.to[k] = p - first;
+    }
+    return dev_rows_note_weights(c, &w);
+}
+
+/* On all devices; laid NULL: not copied. */
+static const void *put_pieces(struct rows *c, const struct dev_pieces *v, bool *laid)
+{
+    struct rows_weights w = { .at = v->host, .n = v->bytes * (size_t)v->n };
+    const bool each = strncmp(dev_name(c->dev[0]), "check:", 6) == 0; /* it has to know what was copied */
+    const bool cut = v->ne0 > 0 && v->keep == NULL && !is_small(v);
+    const struct dev_section *s = v->section;
+    bool heads = cut && v->n_section > 0 && s->n >= c->n; /* enough for all devices, and each begins with a strip */
+    size_t at = 0;
+
+    for (int i = 0; i < v->n_section - 1; i++)
+        heads &= s[i].piece % STRIP == 0;
+    for (int k = 0; k < c->n && (laid != NULL || v->keep != NULL); k++) {
+        w.to[k] = laid == NULL     ? dev_weights_some(c->dev[k], v->host, v->bytes, v->n, v->keep)
+                  : k == 0 || each ? dev_weights_copy(c->dev[k], v, laid)
+                                   : w.to[0];
         if (w.to[k] == NULL)
             return NULL;
-        w.to[k] -= laid == NULL && v->keep == NULL ? first : 0;
     }
-    w.at = laid != NULL ? w.to[0] : host;
-    return dev_rows_note_weights(c, &w) ? w.at : NULL;
+    w.at = laid != NULL ? w.to[0] : w.at;
+    if (cut && !heads) {
+        w.unit = unit_of(v);
+        w.units = (int64_t)(w.n / w.unit);
+    }
+    if (!heads)
+        return put_run(c, w, 0) ? w.at : NULL;
+    for (int i = 0; i < v->n_section; i++)
+        for (int j = 0; j < s[i].times; j++, at += w.n) {
+            w.unit = s[i].piece * (size_t)quant_row_bytes(v->type, v->ne0);
+            w.units = s[i].n;
+            w.n = w.unit * (size_t)w.units;
+            if (!put_run(c, w, at))
+                return NULL;
+        }
+    return w.at;
 }
 
 static const void *dev_rows_weights_pieces(void *ctx, const struct dev_pieces *v)

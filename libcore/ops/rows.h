@@ -25,8 +25,9 @@ struct rows_range {
     int n_area;
 };
 
-/* Weights, n bytes at `at`, cut in units of `unit` bytes (rows of a matrix, or matrices; the last one may be longer):
- * each device has its part of them, or with units 0 all bytes. `to` is where the first byte is on each, or would be. */
+/* Weights, n bytes at `at`, cut in units of `unit` bytes (rows or heads of a matrix, or matrices; the last one may be
+ * longer): each device has its part of them, or with units 0 all bytes. `to` is where the first byte is on each, or
+ * would be. A matrix may be several of these. */
 struct rows_weights {
     const unsigned char *at;
     size_t n, unit;
@@ -81,8 +82,11 @@ void *dev_rows_there(struct rows *c, int k, const void *p);
 size_t dev_rows_period(struct rows *c, int k, const void *p, size_t otherwise);
 /* Notes weights, of which *w says everything; false: out of memory. */
 bool dev_rows_note_weights(struct rows *c, const struct rows_weights *w);
-/* Bytes at p, of weights, that device k has: n of them from *first on, *cut if others have other ones. */
-size_t dev_rows_own_weights(const struct rows *c, int k, const void *p, size_t n, size_t *first, bool *cut);
+/* How many rows from w's first on are shared out together; which of such a w device k has. */
+int64_t dev_rows_together(const struct rows *c, struct tensor w);
+struct rows_part dev_rows_of(const struct rows *c, int k, struct tensor w);
+/* The area that p is in, or NULL. */
+const struct rows_area *dev_rows_area(struct rows *c, const void *p);
 /* What dev_areas_bytes() and dev_area_bytes() say. */
 size_t dev_rows_areas_bytes(struct rows *c, int k, const void *p);
 size_t dev_rows_area_bytes(struct rows *c, int k, const void *p);
@@ -130,7 +134,7 @@ static inline struct tensor dev_rows_tensor(struct rows *c, int k, struct tensor
 #define C(t) T(dev_rows_columns(&s, i, t))
 
 /* rows_parts.c: columns that devices do not have from each other yet. Before an operation: what device k reads, then
- * settle; and what the devices together write. After it: columns y that device k alone has computed, then settle. */
+ * what they together write, or settle. After it: columns y that device k alone has computed, then settle. */
 void dev_rows_reads(struct rows *c, int k, struct tensor x);
 void dev_rows_writes(struct rows *c, struct tensor y);
 void dev_rows_note(struct rows *c, int k, struct tensor y);

@@ -144,21 +144,30 @@ bool dev_rows_note_weights(struct rows *c, const struct rows_weights *w)
     return true;
 }
 
-size_t dev_rows_own_weights(const struct rows *c, int k, const void *p, size_t n, size_t *first, bool *cut)
+/* Rows of w from its first one to byte `end` of what it is in, at most all. */
+static int64_t rows_to(const struct rows_weights *in, struct tensor w, size_t end)
 {
-    const struct rows_weights *w = weights_at(c, p);
-    const size_t at = w != NULL ? (size_t)((const unsigned char *)p - w->at) : 0;
-    const struct rows_part own = dev_rows_part_of(c, k, w != NULL ? w->units : 0);
+    const int64_t n = (in->at + end - (const unsigned char *)w.data) / quant_row_bytes(w.type, w.ne[0]);
 
-    *first = 0;
-    *cut = own.cut;
+    return n < 0 ? 0 : n < w.ne[1] ? n : w.ne[1];
+}
+
+struct rows_part dev_rows_of(const struct rows *c, int k, struct tensor w)
+{
+    const struct rows_weights *in = weights_at(c, w.data);
+    const struct rows_part own = dev_rows_part_of(c, k, in != NULL ? in->units : 0);
+
     if (!own.cut)
-        return n;
-    const size_t from = (size_t)own.first * w->unit, to = k < c->n - 1 ? (size_t)own.end * w->unit : w->n;
-    const size_t a = from > at ? from : at, b = to < at + n ? to : at + n;
+        return (struct rows_part){ 0, w.ne[1], false };
+    return (struct rows_part){ rows_to(in, w, (size_t)own.first * in->unit),
+                               rows_to(in, w, k < c->n - 1 ? (size_t)own.end * in->unit : in->n), true };
+}
 
-    *first = a < b ? a - at : 0;
-    return a < b ? b - a : 0;
+int64_t dev_rows_together(const struct rows *c, struct tensor w)
+{
+    const struct rows_weights *in = weights_at(c, w.data);
+
+    return in != NULL ? rows_to(in, w, in->n) : w.ne[1];
 }
 
 void *dev_rows_there(struct rows *c, int k, const void *p)
@@ -174,13 +183,18 @@ void *dev_rows_there(struct rows *c, int k, const void *p)
     return r->n_area > 0 ? area_there(c, k, r, at) : r->to[k] + at;
 }
 
+const struct rows_area *dev_rows_area(struct rows *c, const void *p)
+{
+    const struct rows_range *r = range_of(c, p);
+
+    return r != NULL && r->n_area > 0 ? area_at(r, (size_t)((const unsigned char *)p - r->at)) : NULL;
+}
+
 size_t dev_rows_period(struct rows *c, int k, const void *p, size_t otherwise)
 {
-    struct rows_range *r = range_of(c, p);
+    const struct rows_area *a = dev_rows_area(c, p);
 
-    if (r == NULL || r->n_area == 0)
-        return otherwise;
-    return area_at(r, (size_t)((const unsigned char *)p - r->at))->period_of[k];
+    return a != NULL ? a->period_of[k] : otherwise;
 }
 
 /* ---- taking it ---- */
@@ -290,8 +304,7 @@ size_t dev_rows_areas_bytes(struct rows *c, int k, const void *p)
 
 size_t dev_rows_area_bytes(struct rows *c, int k, const void *p)
 {
-    const struct rows_range *r = range_of(c, p);
-    const struct rows_area *a = r != NULL ? area_at(r, (size_t)((const unsigned char *)p - r->at)) : NULL;
+    const struct rows_area *a = dev_rows_area(c, p);
 
     return a != NULL ? a->area.bytes / a->period * a->period_of[k] : 0;
 }

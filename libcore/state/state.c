@@ -81,29 +81,41 @@ static struct dev_section rec_heads(const struct arch_plan *p, int layer)
     return s;
 }
 
+int state_channels(struct dev_section *out, const struct arch_plan *p, int layer, size_t each)
+{
+    const struct dev_section head = rec_heads(p, layer);
+    const bool ssm = p->layer[layer].mixers & MIX_SSM2;
+    const int n = ssm ? p->ssm.n_group : head.n;
+    const int64_t v = arch_plan_scan_floats(p, layer), rest = arch_plan_conv_channels(p, layer) - v;
+    const struct dev_section values = { (size_t)(v / head.n / head.times) * each, head.n, head.times };
+    const struct dev_section two = { (size_t)(rest / 2 / n) * each, n, 2 }; /* queries and keys, or b and c */
+
+    out[0] = ssm || rest == 0 ? values : two;
+    out[1] = ssm ? two : values;
+    return rest == 0 ? 1 : 2;
+}
+
 /* A logged row: inputs of the convolution, then those of the scan, of which heads have their own, then the table's. */
 static int log_sections(struct dev_section out[DEV_SECTIONS_MAX], const struct arch_plan *p, int layer)
 {
     const struct dev_section head = rec_heads(p, layer);
     const unsigned mixers = p->layer[layer].mixers;
-    int64_t heads = 0, all = arch_plan_input_floats(p, layer), conv = arch_plan_conv_channels(p, layer);
-    int n = 0;
+    size_t rest = (size_t)arch_plan_input_floats(p, layer) * sizeof(float);
+    int n = state_channels(out, p, layer, sizeof(float));
 
-    out[n++] = (struct dev_section){ (size_t)conv * sizeof(float), 1, 1 };
     if (mixers & MIX_GDN) { /* alpha, beta */
         out[n++] =
             (struct dev_section){ sizeof(float) * (size_t)(p->gdn.n_v / head.n / head.times), head.n, 2 * head.times };
-        heads = 2 * p->gdn.n_v;
     } else if (mixers & MIX_KDA) { /* decay, beta */
         out[n++] = (struct dev_section){ sizeof(float) * (size_t)p->gdn.dim, head.n, 1 };
         out[n++] = (struct dev_section){ sizeof(float), head.n, 1 };
-        heads = (int64_t)p->gdn.n_v * (p->gdn.dim + 1);
     } else if (mixers & MIX_SSM2) { /* dt */
         out[n++] = (struct dev_section){ sizeof(float) * (size_t)(p->ssm.n_head / head.n), head.n, 1 };
-        heads = p->ssm.n_head;
     }
-    if (all > conv + heads)
-        out[n++] = (struct dev_section){ (size_t)(all - conv - heads) * sizeof(float), 1, 1 };
+    for (int i = 0; i < n; i++)
+        rest -= out[i].piece * (size_t)out[i].n * (size_t)out[i].times;
+    if (rest > 0)
+        out[n++] = (struct dev_section){ rest, 1, 1 };
     return n;
 }
 
@@ -151,11 +163,13 @@ static void take_blocks(const struct state *s, int i, struct state_rec *to, stru
     const struct arch_plan *p = s->plan;
     const size_t n_seq = (size_t)s->n_slots;
     const struct dev_section heads = rec_heads(p, i);
+    struct dev_section row[DEV_SECTIONS_MAX];
+    const int n = state_channels(row, p, i, sizeof(float));
 
     to->conv.floats = arch_plan_conv_floats(p, i);
     to->rec.floats = arch_plan_rec_floats(p, i);
     to->table.floats = arch_plan_table_floats(p, i);
-    to->conv.data = take_whole(t, n_seq, to->conv.floats);
+    to->conv.data = take_floats(t, n_seq, to->conv.floats, row, n);
     to->rec.data = take_floats(t, n_seq, to->rec.floats, &heads, 1);
     to->table.data = take_whole(t, n_seq, to->table.floats);
 }

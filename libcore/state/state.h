@@ -37,6 +37,9 @@ struct state_place {
     const uint8_t *on; /* [layers] layer i on dev[on[i]]; NULL: all on dev[0] */
 };
 
+/* Channels of a layer's convolution, of `each` bytes, by heads of its scan; how many sections. */
+int state_channels(struct dev_section *out, const struct arch_plan *p, int layer, size_t each);
+
 /* Reserves all memory this state will ever use; the system provides it when it is first touched. */
 MUST_CHECK enum err_code state_open(struct state **out, const struct state_place *place, const struct arch_plan *p,
                                     const struct state_opts *o, struct err *e);

@@ -108,12 +108,12 @@ exact='(.total_bytes == .fixed_bytes + .device_weight_bytes + .kv_bytes + .state
     jq -e "$exact"' and .split == "rows" and (.devices | length) == 2
         and .device_weight_bytes == ([.devices[].device_weight_bytes] | add)
         and (.devices[0].device_weight_bytes - .devices[1].device_weight_bytes | fabs) < .1 * .device_weight_bytes
-        and .exchanges > 0 and .exchanges <= 5 * 8 and .exchange_bytes > 0
+        and .exchanges == 33 and .exchange_bytes > 0
         and .devices[0].kv_bytes == .devices[1].kv_bytes and .kv_bytes == 2 * .devices[0].kv_bytes
         and all(.devices[]; .first_layer == 0 and .last_layer == 7 and .total_bytes == .fixed_bytes
             + .device_weight_bytes + .kv_bytes + .state_bytes + .logits_bytes + .scratch_bytes)' plan
     chimere-run --plan --shape qwen3.6-35b-a3b --device cpu,cpu --split rows --ctx 4096 > plan
-    grep -qx "  151 exchanges of each token, 6400 KB in all" plan
+    grep -qx "  121 exchanges of each token, 4925 KB in all" plan
     chimere-run -v -p hi -n 1 --device cpu,cpu --split rows --expert-profile uses > out 2> err
     grep -q 'a part of every layer on cpu: ' err
     fails 2 "3 devices cannot share every layer: layer 3 has 2 heads" chimere-run --device cpu,cpu,cpu --split rows -p x

@@ -260,9 +260,12 @@ static bool lays_out(int type)
 /* Weights copied to a device, laid out or not. */
 static struct tensor copied(struct dev *d, struct tensor w)
 {
-    const struct dev_pieces v = {
-        w.data, (size_t)(w.pitch * w.ne[2] * quant_row_bytes(w.type, w.ne[0])), 1, NULL, w.type, w.ne[0], w.ne[1]
-    };
+    const struct dev_pieces v = { .host = w.data,
+                                  .bytes = (size_t)(w.pitch * w.ne[2] * quant_row_bytes(w.type, w.ne[0])),
+                                  .n = 1,
+                                  .type = w.type,
+                                  .ne0 = w.ne[0],
+                                  .ne1 = w.ne[1] };
     const bool lays = lays_out(w.type) && w.ne[0] % 256 == 0 && w.ne[1] % (2 * CPU_LAID) == 0;
 
     w.data = (void *)(uintptr_t)dev_weights_copy(d, &v, &w.laid);
