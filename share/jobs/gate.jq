@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # gate.jq - is a generation better, and no worse, than the one before?
 include "jobs";
+include "paraphrase";
 
 # By a hash of the item's name: an eighth of a set for the trainer to test on, an eighth to rehearse, and what decides.
 def part: (.id | hash) % 8 | if . == 0 then "search" elif . == 4 then "keep" else "decide" end;
@@ -38,14 +39,16 @@ def paragraphs:
         .file = $l.file | if $l.line | test("^\\s*$") then . else .text += (if .text == "" then "" else "\n" end) + ($l.line | gsub("\u0000"; "")) end;
         .out | values);
 
-# Of pairs: what a person said something is, as a text "NAME: ANSWER", unless a note of that name is there. Not where or
-# when it is, and how it is done: a text has one answer.
+# Of pairs: what a person said something is, as a text "NAME: ANSWER", unless a note of that name is there, or something
+# else was said, too. Not where or when it is, and how it is done: a text has one answer.
 def corrections($shapes; $notes): [$notes[].text] as $notes |
     [inputs | select(.why == "corrected" or .why == "reviewed") | select(is_chat and ([.messages[].role] - ["system"]) == ["user"]) |
         {name: (question | fitting($shapes) | select(.group) | select(.group[0].form | test("^(Where|When|How) ") | not) | .slot), answer} |
-        select(.name | contains(": ") or contains(" - ") | not) | select(.answer | (type == "string") and (contains("\n\n") | not)) |
+        select(.name | key_words != [] and (contains(": ") or contains(" - ") | not)) |
+        select(.answer | (type == "string") and length <= 2000 and (test("[\\x00-\\x08\\x0b-\\x1f\\x7f]|\n\\s*\n") | not)) |
         .name as $name | select(any($notes[]; startswith("\($name): ") or startswith("\($name) - ")) | not)] |
-    reduce .[] as $c ({}; .[$c.name] = $c.answer) | to_entries[] | {text: "\(.key): \(.value)", asks: "what"};
+    reduce .[] as $c ({}; .[$c.name] += [$c.answer]) | to_entries[] | select(.value | unique_by(same) | length == 1) |
+    {text: "\(.key): \(.value[-1])", asks: "what"};
 
 # A question and what a text has to contain to answer it, in lower case.
 def asked_of_notes:

@@ -2,10 +2,12 @@
 # pairs.jq - scores, by what was asked, to pairs.
 include "jobs";
 
-# Of a line of scores or decisions: what pairs are made from, or nothing. says: good, bad, no or decided.
+# Of a line of scores or decisions: what pairs are made from, or nothing. says: good, bad, no or decided. No program takes
+# a NUL.
 def gathered:
     select((.type == "score" or .type == "decision") and (.answer | type) == "string" and (.answer | same) != [] and
-        if is_chat then .messages[-1].role != "assistant" else (.prompt | type) == "string" end) |
+        (if is_chat then .messages[-1].role != "assistant" else (.prompt | type) == "string" end) and
+        ([asked, .answer] | tojson | contains("\\u0000") | not)) |
     (if .type == "decision" then {y: "decided", edit: "decided", n: "no"}["\(.decision)"]
         elif (.score | type) == "number" and .score >= 4 then "good" elif .score == 1 then "bad" else null end) as $says |
     select($says) | {key: question_key, says: $says, same: (.answer | same), asked: asked, id, answer} +
