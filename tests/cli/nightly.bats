@@ -363,7 +363,7 @@ y/long.text" # cut after 64 KiB
     jq -r .text "$D/current/notes.index" > got
     diff got <(printf '%s\n' 'a grommet - the old one' 'baz is no name here.'; told; printf '%s\n' 'Mira Tolane: a pilot' 'baz: an end')
     # Much in quarantine: what was said before stays, what is new waits for the review, and the notes go on.
-    { answer c1 'Who is Ed Vance?' 'a clerk'; answer c2 'Who is Ed Vance?' 'a cook'; answer c3 'Who is Ed Vance?' 'a baker'; answer d 'Who is Lou Reth?' 'a smith'
+    { for what in clerk cook baker; do answer $what 'Who is Ed Vance?' "a $what"; done; answer d 'Who is Lou Reth?' 'a smith'
     } > "$D/log/answers-2026-01-04.jsonl"
     try 0 nightly index 2026-01-04
     [ "$(cat err)" = 'nightly: nothing: notes and corrections have not changed; 3 of 23 pairs are in quarantine: share/jobs/review shows them' ]

@@ -115,8 +115,9 @@ static void test_fetch(void **state)
     can = map_cold(&m, path) && can;
     io_map_fetch(m.data + 5, 0);
     assert_true(!can || pages_in_memory(&m) == 0);
-    io_map_fetch(m.data + 5, FETCHED - 5);
-    assert_true(!can || pages_come(&m, 600));
+    for (int i = 0; i < 30 && (i == 0 || (can && !pages_come(&m, 20))); i++) /* a busy system may forget it */
+        io_map_fetch(m.data + 5, FETCHED - 5);
+    assert_true(!can || pages_come(&m, 20));
     io_map_fetch(m.data, FETCHED);
     assert_memory_equal(m.data, bytes, FETCHED);
     io_map_close(&m);
