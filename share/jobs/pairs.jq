@@ -7,7 +7,7 @@ include "jobs";
 def gathered:
     select((.type == "score" or .type == "decision") and (.answer | type) == "string" and (.answer | same) != [] and
         (if is_chat then .messages[-1].role != "assistant" else (.prompt | type) == "string" end) and
-        ([asked, .answer] | tojson | contains("\\u0000") | not)) |
+        ([asked, .answer] | (tojson | contains("\\u0000")) and any(.. | strings | explode[]; . == 0) | not)) |
     (if .type == "decision" then {y: "decided", edit: "decided", n: "no"}["\(.decision)"]
         elif (.score | type) == "number" and .score >= 4 then "good" elif .score == 1 then "bad" else null end) as $says |
     select($says) | {key: question_key, says: $says, same: (.answer | same), asked: asked, id, answer} +

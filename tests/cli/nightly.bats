@@ -348,12 +348,13 @@ y/long.text" # cut after 64 KiB
         answer b6 'Who was Ann - Bo?' 'nobody'; answer b7 'What is qux?' $'one\n \ntwo'; answer b8 'What does baz mean?' 'an end'
         answer b9 'What is this?' 'a test'; answer ba 'What is ree?' 'a'; answer bb 'What does ree do?' 'b'; answer bc 'What is zed?' $'\e[1m'
         answer bd 'Who is Nul Name?' 'cut here' | sed 's/ Name/\\u0000/'; answer be 'What is long?' "$(printf '%02500d' 0)"
+        answer bf 'What does \u0000 mean?' 'a zero'
     } > "$D/log/answers-2026-01-03.jsonl"
     try 0 nightly index 2026-01-03
     jq -r .text "$D/current/notes.index" > got
-    diff got <(told; printf '%s\n' 'Mira Tolane: a ferry pilot' 'a grommet: a ring' 'baz: an end')
+    diff got <(told; printf '%s\n' 'Mira Tolane: a ferry pilot' 'a grommet: a ring' 'baz: an end' '\u0000: a zero')
     cmp <(jq -r .text "$D/current/corrections.jsonl") got
-    grep -q ' Pairs: 19, of which new: 19; .* in quarantine: 0\.$' "$D/reports/2026-01-03-index.md"
+    grep -q ' Pairs: 20, of which new: 20; .* in quarantine: 0\.$' "$D/reports/2026-01-03-index.md"
     # A note of that name counts; a changed correction is another index of the same date.
     mkdir "$D/notes"
     printf 'a grommet - the old one\n\nbaz is no name here.\n' > "$D/notes/a.md"
@@ -361,17 +362,17 @@ y/long.text" # cut after 64 KiB
     try 0 nightly index 2026-01-03
     at 2
     jq -r .text "$D/current/notes.index" > got
-    diff got <(printf '%s\n' 'a grommet - the old one' 'baz is no name here.'; told; printf '%s\n' 'Mira Tolane: a pilot' 'baz: an end')
+    diff got <(printf '%s\n' 'a grommet - the old one' 'baz is no name here.'; told; printf '%s\n' 'Mira Tolane: a pilot' 'baz: an end' '\u0000: a zero')
     # Much in quarantine: what was said before stays, what is new waits for the review, and the notes go on.
     { for what in clerk cook baker; do answer $what 'Who is Ed Vance?' "a $what"; done; answer d 'Who is Lou Reth?' 'a smith'
     } > "$D/log/answers-2026-01-04.jsonl"
     try 0 nightly index 2026-01-04
-    [ "$(cat err)" = 'nightly: nothing: notes and corrections have not changed; 3 of 23 pairs are in quarantine: share/jobs/review shows them' ]
+    [ "$(cat err)" = 'nightly: nothing: notes and corrections have not changed; 3 of 24 pairs are in quarantine: share/jobs/review shows them' ]
     rm "$D/notes/a.md"
     printf 'Owls hoot.\n' > "$D/notes/b.md"
     try 0 nightly index 2026-01-04
     jq -r .text "$D/current/notes.index" > got
-    diff got <(echo 'Owls hoot.'; told; printf '%s\n' 'Mira Tolane: a pilot' 'baz: an end')
+    diff got <(echo 'Owls hoot.'; told; printf '%s\n' 'Mira Tolane: a pilot' 'baz: an end' '\u0000: a zero')
     try 4 nightly adapter 2026-01-04
     { echo y; yes n; } | head -n 100 | bash "$ROOT/share/jobs/review" "$D/quarantine.jsonl" > /dev/null
     try 0 nightly index 2026-01-04
